@@ -17,7 +17,7 @@ Inside::~Inside() {
 }
 
 Described& Described::empty(bool asks) {
-    static thread_local Described described; // calls do not meet in a thread: see Inside
+    static thread_local Described described; // calls are never nested in a thread: see Inside
     described.send.elements.clear();
     described.receive.elements.clear();
     described.send.use = Use::read;

@@ -1,8 +1,8 @@
-// A call of the program, between its arrival and what MPI, or somebody else, does of it.
+// A call of the program, from its arrival to its execution by MPI or jali.
 //
-// What needs nothing of jali is passed on at once; of the rest, arguments in device memory are staged. What
-// goes wrong here is told on stderr and handed to the communicator's error handler: no call returns success
-// after a failure.
+// Calls that do not concern jali are passed on at once; for the others, arguments in device memory are
+// staged. Errors are printed on stderr and passed to the communicator's error handler: no call returns
+// success after a failure.
 #pragma once
 
 #include "interposer/counters.hpp"
@@ -23,7 +23,7 @@
 
 namespace jali::interposer {
 
-// Calls that MPI makes of itself while it does one of the program's are its own affair.
+// Marks a call of the program in progress: MPI's own nested calls are passed on.
 class Inside {
   public:
     explicit Inside(H comm = 0);
@@ -42,13 +42,13 @@ inline bool concerns_us() {
     return driver || counting() || serving();
 }
 
-constexpr std::chrono::milliseconds event(300); // in which a launcher passes on what was said
+constexpr std::chrono::milliseconds event(300); // for a launcher to forward the output
 
-// Says what went wrong, tells the error handler of `comm` (that of COMM_WORLD where there is none), and
-// returns the code for the program.
+// Prints the error, calls the error handler of `comm` (that of COMM_WORLD if there is none), and returns the
+// code for the program.
 int failed(const char* function, H comm, const std::exception& error);
 
-// What the program's own error handlers throw, where MPI calls them, is the program's.
+// Exceptions of the program's own error handlers, called by MPI, are passed to the program.
 class Passing {
   public:
     template <class Pass>
@@ -62,13 +62,13 @@ class Passing {
 };
 
 struct Argument {
-    std::vector<Elements> elements; // none: it is not looked at
+    std::vector<Elements> elements; // none: the argument is ignored
     Use use = Use::read;
 };
 struct Described {
     Argument send, receive;
-    bool asks = false;                             // whether anybody wants to know the plan
-    std::optional<CollectiveCallWithHandles> plan; // what it is where a plan may do it
+    bool asks = false;                             // whether `plan` is needed
+    std::optional<CollectiveCallWithHandles> plan; // the call, if a plan may run it
 
     void read(std::int64_t offset, std::int64_t count, H type) {
         send.elements.push_back({offset, count, type});
@@ -77,7 +77,7 @@ struct Described {
         receive.elements.push_back({offset, count, type});
         receive.use = use;
     }
-    // Of this thread, empty, with room for what calls usually are.
+    // This thread's object, empty, with room for usual calls.
     static Described& empty(bool asks);
 };
 
@@ -88,8 +88,8 @@ struct Form {
     void* request = nullptr;
     bool begun = false, prepared = false;
 
-    // Makes the call in this form. The second set of functions is the classic one, for libraries that have
-    // none with large counts; `parts` says of how many parts arrays then are.
+    // Makes the call in this form. The second set of functions is the classic one, for libraries without
+    // large counts; `parts` then returns the number of parts of arrays.
     template <class B, class I, class P, class CB, class CI, class CP, class Parts, class... A>
     int call(B* blocking, I* nonblocking, P* initialising, CB* classic, CI* classic_nonblocking,
              CP* classic_initialising, Parts&& parts, A... arguments) const {
@@ -106,14 +106,13 @@ struct Form {
     }
 };
 
-// What MPI reads of a call that has just begun, beside its staged memory (narrowing.hpp).
+// Arrays that MPI reads after a call has begun, besides its staged memory (narrowing.hpp).
 inline std::shared_ptr<void> take_arrays(const void* request) {
     std::optional<KeptRequest> taken = take(mpi().handle_at(request, 0));
     return taken ? std::move(taken->arrays) : nullptr;
 }
 
-// `describe(Described&)` says what the arguments are; `pass(send, receive)` makes the call on these
-// addresses.
+// `describe(Described&)` describes the arguments; `pass(send, receive)` makes the call on these addresses.
 template <class Describe, class Pass>
 int made(const Form& form, H comm, const void* send, void* receive, Describe&& describe, Pass&& pass) {
     if (!concerns_us()) try {
@@ -158,7 +157,7 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
         return 0;
     } catch (const BadType&) {
         if (passing.in_mpi) throw;
-        return passed(send, receive); // MPI says what it thinks of it
+        return passed(send, receive); // MPI reports the error
     } catch (const NarrowingError& error) {
         return failed(form.function, comm, error);
     } catch (const std::exception& error) {

@@ -97,7 +97,7 @@ std::optional<CollectiveCall> call_of(const CollectiveCallWithHandles& call_with
     try {
         check_reduction({call.type, call.operation, 1, nullptr});
     } catch (const std::invalid_argument&) {
-        return std::nullopt; // the MPI library says what it thinks of it
+        return std::nullopt; // the MPI library reports the error
     }
     return call;
 }
@@ -110,8 +110,7 @@ const Translated* translated(const CollectiveCallWithHandles& call_with_handles,
         int ranks, rank;
         Translated is;
     };
-    // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they
-    // are.
+    // Programs repeat calls. Translated types and operations are MPI's own, and never change.
     static thread_local std::optional<Latest> latest;
     if (latest && latest->call_with_handles == call_with_handles && latest->ranks == ranks &&
         latest->rank == rank)
@@ -188,7 +187,7 @@ OnHost::OnHost(const Translated& translated, const CollectiveCallWithHandles& ca
     std::byte* to = parts.receive.elements != nullptr
                         ? write(parts.receive, receive_, call_with_handles.root_in_place)
                         : nullptr;
-    if (call_with_handles.root_in_place) { // others do not know: the root's part goes by a copy
+    if (call_with_handles.root_in_place) { // only the root knows: its part is copied
         const bool scatters = call.collective == Collective::scatter;
         own_.resize(scatters ? bytes[1] : bytes[0]);
         if (scatters)

@@ -1,5 +1,4 @@
-// What a plan is given of a call of MPI on this rank: the call as jali has it, and its arguments, which are
-// contiguous there.
+// The input of a plan for an MPI call on this rank: jali's form of the call, and its contiguous arguments.
 #pragma once
 
 #include "composition/standard.hpp"
@@ -21,14 +20,14 @@ struct Translated {
     CollectiveCall call;
     std::vector<std::size_t> bytes; // of each of this rank's buffers
 };
-// Null where jali has no such elements or operation. It stays until this thread translates another one.
+// Null where jali has no such elements or operation. Valid until this thread translates another call.
 const Translated* translated(const CollectiveCallWithHandles& call_with_handles, int ranks, int rank);
 
-// This rank's part of a call, as the plan wants it: contiguous.
+// This rank's part of a call, contiguous as the plan requires.
 struct Part {
     const void* address; // the program's; null: there is none here
     const std::vector<Elements>* elements;
-    std::size_t bytes; // what the plan reads or writes here
+    std::size_t bytes; // that the plan reads or writes here
 
     bool is_dense() const; // it is so in memory already
 };
@@ -42,10 +41,10 @@ Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& ca
                const void* send, const void* receive, const std::vector<Elements>& sent,
                const std::vector<Elements>& received);
 
-// Where the root's own part stands in what it has in place.
+// The offset of the root's own part in its in-place buffer.
 std::size_t own_offset(const CollectiveCall& call, int rank);
 
-// The arguments in memory of the host, from their making until what was received is where it belongs.
+// The arguments in memory of the host, until received data are copied to their destination.
 class OnHost {
   public:
     // `devices`: some of them may be on one.

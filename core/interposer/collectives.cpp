@@ -1,4 +1,5 @@
-// MPI's collectives: what each reads and writes on this rank, and which of jali's it is.
+// MPI's collectives: the memory that each reads and writes on this rank, and the corresponding collective of
+// jali.
 #include "interposer/call.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace jali::interposer {
 
 namespace {
 
-// Ranks of a group, and where this one stands in a call with a root.
+// Ranks of a group, and this rank's role in a call with a root.
 struct Group {
     int ranks = 0, rank = -1, others = 0; // others: those whose parts are read or written
     bool between = false;                 // two groups
@@ -63,7 +64,7 @@ std::int64_t size_of_type(H type) {
     return layout_of(type)->size;
 }
 
-// Where many parts stand, with counts and displacements in elements of one type.
+// Adds parts with counts and displacements in elements of one type.
 template <class Count, class Displacement, class Add>
 void each_part(int parts, const Count* counts, const Displacement* displacements, H type, Add&& add) {
     const std::int64_t extent = extent_of(type);
@@ -166,7 +167,7 @@ struct Collectives {
             form, comm, send, receive,
             [&](Described& call) {
                 accumulate(call, send, count, type);
-                call.receive.use = Use::both; // the first rank's stays as it is
+                call.receive.use = Use::both; // the first rank's is preserved
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Exscan, Iexscan, Exscan_init, s, r, count, type, op, comm);
@@ -240,7 +241,7 @@ struct Collectives {
                 if (!in_place) call.read(0, send_count, send_type);
                 each_part(group.others, counts, displacements, type,
                           [&](auto... part) { call.write(part..., in_place ? Use::both : Use::written); });
-                if (call.asks && !in_place) // own parts need not stand in the order of ranks
+                if (call.asks && !in_place) // own parts need not be in the order of ranks
                     call.plan = CollectiveCallWithHandles{Collective::all_gather,
                                                           widened(counts, group.others, size_of_type(type))};
             },
@@ -408,8 +409,8 @@ struct Collectives {
             });
     }
 
-    // Of neighbours: parts of those that there are none of (at an edge) are not written, so they stay as they
-    // are.
+    // Neighbourhood collectives: parts of missing neighbours (at an edge) are not written and keep their
+    // contents.
     static int Neighbor_allgather(const Form& form, const void* send, Count send_count, H send_type,
                                   void* receive, Count count, H type, H comm) {
         return made(
@@ -512,7 +513,7 @@ struct Collectives {
             call.write(0, own, type);
         }
     }
-    // Bytes of a rank's part, as the root or another rank says them.
+    // Bytes of a rank's part, by the arguments of the root or of another rank.
     static std::int64_t chunk(bool in_place, std::int64_t roots_count, H roots_type, std::int64_t count,
                               H type) {
         return in_place ? roots_count * size_of_type(roots_type) : count * size_of_type(type);
@@ -523,7 +524,7 @@ struct Collectives {
 
 } // namespace jali::interposer
 
-// What the program calls.
+// The functions that the program calls.
 using namespace jali::interposer;
 
 #define JALI_EXPORT(blocking, nonblocking, initialising, parameters, arguments, form_of_name)                \

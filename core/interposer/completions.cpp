@@ -1,5 +1,5 @@
-// How programs wait for requests: MPI does it, and of those that lie in staged memory the data is then copied
-// to where it belongs. Without such requests calls are passed on as they are.
+// Waits of programs for requests: MPI completes them, and data in staged memory are then copied to their
+// destination. Without such requests calls are passed on unchanged.
 #include "interposer/call.hpp"
 
 #include <cstddef>
@@ -11,7 +11,8 @@ namespace jali::interposer {
 
 namespace {
 
-// What is ours of the requests of a call, while MPI has them, and statuses even where the program wants none.
+// Our entries for the requests of a call, while MPI has them, and statuses even where the program ignores
+// them.
 class Watched {
   public:
     Watched(int count, const void* requests, void* statuses, int rooms)
@@ -25,7 +26,7 @@ class Watched {
             statuses_ = own_.data();
         }
     }
-    // What MPI has not completed stays; so does what was prepared, and what was only looked at.
+    // Entries of incomplete requests are put back, as are prepared and only tested ones.
     ~Watched() {
         for (std::size_t k = 0; k < taken_.size(); ++k)
             if (taken_[k] && (taken_[k]->prepared ||
@@ -35,7 +36,7 @@ class Watched {
     Watched(const Watched&) = delete;
     void* statuses() const { return statuses_; }
 
-    // Request `k` is complete, says status number `slot`; nothing is written where that has an error.
+    // Request `k` is complete by status number `slot`; nothing is written if the status has an error.
     void complete(int k, int slot, int code) {
         const std::byte* status =
             static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(slot);
@@ -68,7 +69,7 @@ int guarded(const char* function, Made&& made) {
     }
 }
 
-// Of a call that gives one code for many requests: whether statuses have codes of their own.
+// For a call with one code for many requests: whether statuses have codes of their own.
 bool has_ended(int code) {
     return code == 0 || code == mpi().error_in_status;
 }
@@ -149,7 +150,7 @@ struct Completions {
         });
     }
 
-    // Those that only look: what is complete is there for the program, which still has the request.
+    // Tests without completion: received data are written back, while the program keeps the request.
     static int Request_get_status(H request, int* flag, void* status) {
         if (!concerns_requests()) return mpi().Request_get_status(request, flag, status);
         return guarded("MPI_Request_get_status", [&] {

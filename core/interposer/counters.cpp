@@ -17,7 +17,7 @@ struct Sum {
     std::int64_t calls = 0, bytes = 0;
 };
 std::mutex mutex;
-std::map<std::pair<std::string, std::string>, Sum> sums; // by function, and who did it
+std::map<std::pair<std::string, std::string>, Sum> sums; // by function and executor
 
 std::int64_t bytes_of(const std::vector<Elements>& all) {
     std::int64_t bytes = 0;
@@ -42,7 +42,7 @@ bool counting() noexcept {
     static const bool asked = [] {
         try {
             return settings().mpi_counters;
-        } catch (const SettingsError&) { // told when MPI starts
+        } catch (const SettingsError&) { // reported when MPI starts
             return false;
         }
     }();

@@ -1,4 +1,4 @@
-// Who did the calls of the program, and how much: written at the end where JALI_MPI_COUNTERS asks for it.
+// Counts of the program's calls by executor: written at the end if JALI_MPI_COUNTERS is set.
 #pragma once
 
 #include "interposer/staging.hpp"

@@ -16,7 +16,7 @@ namespace jali::interposer {
 
 namespace {
 
-// Numbers that both drivers give to what a pointer may be asked.
+// Numbers of pointer attributes, the same in both drivers.
 constexpr int of_context = 1, of_memory_type = 2, of_managed = 8, of_ordinal = 9;
 constexpr unsigned is_device_memory = 2;
 
@@ -29,7 +29,7 @@ struct Driver {
 constexpr std::size_t most_drivers = 4;
 std::array<Driver, most_drivers> drivers; // those that are loaded
 std::atomic<std::size_t> count = 0;
-std::atomic<unsigned long long> libraries_seen = 0; // libraries had been loaded when somebody looked
+std::atomic<unsigned long long> libraries_seen = 0; // libraries that were loaded at the last search
 
 unsigned long long libraries_loaded() {
     unsigned long long loaded = 0;
@@ -76,7 +76,7 @@ const Driver* driver_of(const void* address) {
     const auto there = reinterpret_cast<GpuAddress>(address);
     for (std::size_t k = 0; k < count; ++k) {
         unsigned type = 0, managed = 0;
-        // What a driver does not know is the host's, and so is everything to one that nobody has initialised.
+        // An address unknown to a driver is the host's, as is every address for an uninitialised driver.
         if (drivers[k].pointer_attribute(&type, of_memory_type, there) == gpu_success &&
             type == is_device_memory &&
             (drivers[k].pointer_attribute(&managed, of_managed, there) != gpu_success || managed == 0))
@@ -116,7 +116,7 @@ DeviceMemory device_memory(const void* address) {
 CurrentContexts::CurrentContexts() {
     static_assert(most == most_drivers);
     if (!has_driver()) return;
-    for (std::size_t k = 0; k < count; ++k) // one that nobody has initialised has none
+    for (std::size_t k = 0; k < count; ++k) // an uninitialised driver has none
         known_[k] = drivers[k].current(&contexts_[k]) == gpu_success;
 }
 

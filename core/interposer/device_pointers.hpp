@@ -1,5 +1,5 @@
-// Whether an address is one of a device's memory, and whose. No driver is loaded or initialised for that: one
-// that the program has not loaded has given it no memory.
+// Whether an address is in a device's memory, and in which device's. No driver is loaded or initialised for
+// the test: the program has no memory of a driver that it has not loaded.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -13,13 +13,13 @@ struct DeviceMemory {
     void* context = nullptr;  // that it was made in
 };
 
-// Whether a driver of devices is loaded. Looking costs some 50 ns and is done at the beginning of a call; the
-// other tells what was found.
+// Whether a driver of devices is loaded. The search costs some 50 ns and is made at the beginning of a call;
+// the other function returns its result.
 bool find_driver();
 bool has_driver() noexcept;
 
-// Memory that is managed (seen by host and devices) counts as the host's. `on_device` costs one question to
-// the driver; the other opens the device if need be: throws GpuError.
+// Memory that is managed (seen by host and devices) counts as the host's. `on_device` costs one driver call;
+// the other opens the device if necessary: throws GpuError.
 bool on_device(const void* address);
 DeviceMemory device_memory(const void* address);
 

@@ -1,9 +1,9 @@
-// What Fortran programs call: mpi_allreduce_ and, with mpi_f08, mpi_allreduce_f08_.
+// The functions that Fortran programs call: mpi_allreduce_ and, with mpi_f08, mpi_allreduce_f08_.
 //
-// Those of MPICH call MPI_Allreduce, which is ours already, and are only passed on; but what has no buffers
-// calls PMPI_Wait and the like with mpi_f08. Those of Open MPI all call what lies behind PMPI_Allreduce.
-// Where a call concerns jali and would pass it by, its handles, constants and statuses are translated here
-// and the C function is called instead.
+// MPICH's call MPI_Allreduce, which is ours already, and are only passed on; but those without buffers call
+// PMPI_Wait etc. with mpi_f08. Open MPI's all call the internals of PMPI_Allreduce. Where a call concerns
+// jali and would bypass it, its handles, constants and statuses are translated here and the C function is
+// called instead.
 #include "interposer/call.hpp"
 
 #include <array>
@@ -106,7 +106,7 @@ const Translation& translation() {
     return made;
 }
 
-// Kinds of arguments: what Fortran gives, what C takes, and what goes back.
+// Kinds of arguments: Fortran's form, C's form, and the conversion of results.
 struct Choice {
     void* given;
     void* value() const {
@@ -205,11 +205,11 @@ template <class... Kinds, class Function, std::size_t... I>
 int called(Function* function, void* const* given, std::index_sequence<I...>) {
     std::tuple<Kinds...> arguments{Kinds{given[I]}...};
     const int code = function(std::get<I>(arguments).value()...);
-    (std::get<I>(arguments).finish(), ...); // after an error, too: requests may be gone
+    (std::get<I>(arguments).finish(), ...); // after an error, too: requests may be freed
     return code;
 }
 
-// Where the program is passed on to: Fortran's own function of the library.
+// The target of passed calls: Fortran's own function of the library.
 template <class Function>
 Function* library_function(Function*, const std::string& name) {
     void* address = nullptr;

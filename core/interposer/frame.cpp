@@ -1,4 +1,4 @@
-// How MPI begins and ends, and communicators do.
+// Begin and end of MPI, and of communicators.
 #include "interposer/call.hpp"
 #include "settings/settings.hpp"
 
@@ -10,7 +10,7 @@ namespace jali::interposer {
 
 namespace {
 
-// What is wrong with settings or between ranks ends the program before it has begun.
+// Errors of settings, or differences between ranks, end the program at its start.
 int begin(int code) {
     if (code != 0) return code;
     const Inside inside;
@@ -40,13 +40,13 @@ struct Frame {
         end_service();
         return mpi().Finalize();
     }
-    // Types are known by the names that MPI gives them.
+    // Types are identified by the names that MPI gives them.
     static int Type_set_name(H type, const char* name) {
         if (!Inside::is()) {
             const Inside inside;
             try {
                 layout_of(type);
-            } catch (const BadType&) { // no type: MPI says so
+            } catch (const BadType&) { // no type: MPI reports it
             }
         }
         return mpi().Type_set_name(type, name);

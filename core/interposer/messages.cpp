@@ -7,7 +7,7 @@ namespace jali::interposer {
 
 namespace {
 
-// Of the wanted width, or the classic one where the library has no other.
+// In the requested width, or the classic one if the library has no other.
 #define JALI_MESSAGE(name, ...)                                                                              \
     (functions<F>().name != nullptr ? functions<F>().name(__VA_ARGS__)                                       \
                                     : Narrowed(0).call(mpi().name, __VA_ARGS__))
@@ -39,7 +39,7 @@ struct Messages {
             [&](const void*, void* r) { return pass(r); });
     }
 
-    // A message that has arrived when the call returns: MPI's status tells how much of it there was.
+    // A message that has arrived when the call returns: MPI's status contains its size.
     template <class Describe, class Pass>
     static int receive(const char* function, H comm, const void* send, void* receive, void* status,
                        Describe&& describe, Pass&& pass) {
@@ -70,7 +70,7 @@ struct Messages {
             return 0;
         } catch (const BadType&) {
             if (passing.in_mpi) throw;
-            return passed(send, receive, status); // MPI says what it thinks of it
+            return passed(send, receive, status); // MPI reports the error
         } catch (const NarrowingError& error) {
             return failed(function, comm, error);
         } catch (const std::exception& error) {
@@ -108,7 +108,7 @@ struct Messages {
                                     tag, comm, st);
             });
     }
-    // What is sent is there before what is received comes in its place.
+    // Sent data are read before received data replace them.
     static int Sendrecv_replace(void* buffer, Count count, H type, int to, int send_tag, int from, int tag,
                                 H comm, void* status) {
         return receive(
@@ -196,7 +196,7 @@ struct Messages {
 
 } // namespace jali::interposer
 
-// What the program calls.
+// The functions that the program calls.
 using namespace jali::interposer;
 
 #define JALI_EXPORT_SEND(name, form_of_name)                                                                 \

@@ -44,7 +44,7 @@ void* address(std::intptr_t number) {
     return reinterpret_cast<void*>(number);
 }
 
-// MPI 4.1 asks for the statuses of many requests at once; older libraries for those of one.
+// MPI 4.1 has a call for the statuses of many requests; older libraries only for one.
 int status_of_all(int count, const void* requests, int* flag, void* statuses) {
     const MpiFunctions& mpi = interposer::mpi();
     *flag = 1;

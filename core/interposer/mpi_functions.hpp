@@ -1,9 +1,9 @@
-// The functions of MPI that programs call and libjali_mpi.so stands in front of: one entry each, with the
-// parameters as the three ABIs pass them (messaging/mpi_abi.hpp).
+// The MPI functions that libjali_mpi.so intercepts: one entry each, with the parameters as the three ABIs
+// pass them (messaging/mpi_abi.hpp).
 //
-// Functions with counts come twice, with int and, as MPI_..._c, with 64 bits: Count and Displacement stand
-// for either. Handles are as wide as a register; where they are written to or stand in arrays, they have the
-// ABI's own width and are behind a void*. Statuses, too, are only ever addresses.
+// Functions with counts exist twice, with int and, as MPI_..._c, with 64 bits: Count and Displacement stand
+// for either. Handles are as wide as a register; output handles and arrays of handles have the ABI's own
+// width and are passed as void*. Statuses, too, are passed as addresses only.
 #pragma once
 
 #include "messaging/mpi_abi.hpp"
@@ -88,7 +88,7 @@
     entry(Comm_free, (void* comm), (comm)) \
     entry(Comm_disconnect, (void* comm), (comm))
 
-// What the interposer asks for itself: entry(name, parameters)
+// Functions for the interposer's own use: entry(name, parameters)
 #define JALI_MPI_QUESTIONS(entry) \
     entry(Initialized, (int* flag)) \
     entry(Finalized, (int* flag)) \
@@ -167,7 +167,7 @@ struct MpiFunctions : Classic {
 #undef JALI_OTHER
 #undef JALI_QUESTION
 
-    // What the ABIs say differently.
+    // Constants that differ between the ABIs.
     H world, self, comm_null, request_null, byte, band;
     H operations[10]; // sum, prod, min, max, land, lor, lxor, band, bor, bxor, in this order
     void* in_place;
@@ -175,14 +175,14 @@ struct MpiFunctions : Classic {
     int root, proc_null, undefined, keyval_invalid, error_other, error_in_status, error_pending;
     int cartesian, graph, distributed_graph; // topologies
     std::size_t handle_bytes, status_bytes;  // in arrays
-    std::size_t error_in_a_status;           // where it stands
+    std::size_t error_in_a_status;           // its offset
 
     H handle(H given) const { return handle_bytes == 4 ? static_cast<std::uint32_t>(given) : given; }
     H handle_at(const void* array, std::int64_t k) const;
     void put_handle(void* array, std::int64_t k, H handle) const;
 };
 
-// Loaded when it is first asked for. Ends the program, saying why, where there is no MPI library.
+// Loaded at the first call. Ends the program, with the reason, if there is no MPI library.
 const MpiFunctions& mpi();
 // Those of one width.
 template <class F>
@@ -193,7 +193,7 @@ const F& functions() {
         return mpi();
 }
 
-// Another function of the library; ends the program, saying why, where it has none of this name.
+// Another function of the library; ends the program, with the reason, if it has none of this name.
 void* mpi_function(const char* name);
 void* find_mpi_function(const char* name); // null where it has none
 

@@ -1,5 +1,5 @@
-// Calls with 64-bit counts on MPI libraries that have only those with int: programs that look for the former
-// while they run find them here.
+// Calls with 64-bit counts on MPI libraries that have only those with int: programs that look up the former
+// at run time find them here.
 #pragma once
 
 #include "interposer/mpi_functions.hpp"
@@ -30,7 +30,7 @@ class Narrowed {
             return given;
         } else if constexpr (std::is_same_v<Wanted, int>) {
             return narrow(given);
-        } else if constexpr (std::is_same_v<Wanted, int*>) { // one number that comes back
+        } else if constexpr (std::is_same_v<Wanted, int*>) { // one output number
             arrays_.push_back(std::make_unique<int[]>(1));
             arrays_.back()[0] = narrow(*given);
             back_.emplace_back(arrays_.back().get(), given);

@@ -1,7 +1,6 @@
-// Calls that would have MPI itself reach into device memory, now or later, and cannot be staged: windows and
-// files.
+// Calls that make MPI itself access device memory, now or later, and cannot be staged: windows and files.
 //
-// Where the MPI library takes such memory they are its own affair; else they are an error, not a crash.
+// If the MPI library takes such memory they are passed on; else they are an error, not a crash.
 #include "interposer/call.hpp"
 
 #include <initializer_list>

@@ -64,7 +64,7 @@ void keep_until_complete(H request, KeptRequest made) {
     if (!made.prepared && request != mpi().request_null) {
         MpiStatus status;
         int done = 0;
-        // An error is told by the call that completes it.
+        // The call that completes it reports an error.
         if (mpi().Request_get_status(request, &done, &status) == 0 && done) return made.complete(&status);
     }
     check_given_up(false);

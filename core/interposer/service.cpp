@@ -28,12 +28,12 @@ namespace jali::interposer {
 
 namespace {
 
-// What jali has of one of the program's communicators.
+// jali's objects for one of the program's communicators.
 struct Served {
     std::shared_ptr<Communicator> ranks;
     std::shared_ptr<Collectives> collectives;
-    std::shared_ptr<Communicator> messages; // of what ranks tell each other
-    std::shared_ptr<Gpu> gpu;               // of this rank; the first that all ranks have come with
+    std::shared_ptr<Communicator> messages; // for agreement between ranks
+    std::shared_ptr<Gpu> gpu;               // of this rank; the first one used on all ranks
     // Of its own, since calls of several communicators may wait for each other's ranks at once.
     std::optional<GpuStream> stream;
     std::optional<GpuEvent> meeting;
@@ -91,7 +91,7 @@ bool is_of_this_world(H comm, int ranks) {
     return error == 0 && std::ranges::find(there, mpi().undefined) == there.end();
 }
 
-// The bits that all ranks have. A round doubles the number of ranks whose bits each knows.
+// The bits that all ranks have set. A round doubles the number of ranks whose bits each has.
 std::uint64_t common_bits(Communicator& ranks, std::uint64_t mine, const std::string& what) {
     const int rank = ranks.rank(), size = ranks.size();
     for (int far = 1; far < size; far *= 2) {
@@ -117,7 +117,8 @@ Served* served_for(H comm) {
         mpi().Comm_set_attr(comm, key_of_served, &not_served);
         return nullptr;
     }
-    // MPI has a limited number of communicators, and jali takes some seven for each: all ranks count alike.
+    // MPI limits the number of communicators, and jali uses some seven for each: all ranks use the largest
+    // count.
     int mine = 0, largest = 0;
     {
         std::lock_guard lock(mutex);
@@ -143,7 +144,7 @@ Served* served_for(H comm) {
     return made.release();
 }
 
-// Of a part of this rank: its device; null where it is not all there as a plan wants it.
+// The device of a part of this rank; null if the part is not dense on one device, as a plan requires.
 DeviceMemory device_of(const Part& part) {
     if (part.elements == nullptr || part.bytes == 0 || !part.is_dense()) return {};
     return device_memory(part.address);
@@ -169,8 +170,8 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts, bool devi
     return common_bits(*served.messages, bit, what) != 0 ? mine : nullptr;
 }
 
-// Whether every rank's device has room for a plan of this call; where one has not, no later call on these
-// ranks asks. Collective.
+// Whether every rank's device has room for a plan of this call; if not, no later call on these ranks checks
+// again. Collective.
 bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call) {
     if (call.collective == Collective::all_to_all) call.in_place = false; // see below
     DeviceMemory here;
@@ -205,7 +206,7 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, Colle
         return part.bytes > 0 ? reinterpret_cast<GpuAddress>(part.address) : GpuAddress{0};
     };
     void* stream = served.stream->handle();
-    served.meeting->record(nullptr); // after what the program has put on its usual streams
+    served.meeting->record(nullptr); // after the program's work on its usual streams
     served.meeting->let_wait(stream);
     std::vector<GpuAddress> buffers;
     GpuMemory own;
@@ -224,7 +225,7 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, Colle
     } else {
         buffers = {address(parts.send), address(parts.receive)};
     }
-    if (call_with_handles.root_in_place) { // others do not know: its own part goes by a copy
+    if (call_with_handles.root_in_place) { // only the root knows: its own part is copied
         const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
         if (call.collective != Collective::scatter && bytes[0] > 0)
             buffers[0] = copied(buffers[1] + own_offset(call, rank), bytes[0]);
@@ -250,7 +251,7 @@ void start_service() {
     int ranks = 1;
     mpi().Comm_size(mpi().world, &ranks);
     if (ranks == 1) return;
-    // Everybody hears what rank 0 has, and all hear whether somebody has something else.
+    // All ranks receive rank 0's values, and then whether any rank's differ.
     struct Mine {
         char digest[64];
         unsigned char devices;
@@ -264,7 +265,7 @@ void start_service() {
     const MpiAbi& abi = MpiAbi::find("");
     abi.check(mpi().Bcast(&first, sizeof first, mpi().byte, 0, mpi().world), "MPI_Bcast");
     const unsigned char alike = std::memcmp(first.digest, mine.digest, sizeof mine.digest) == 0 ? 1 : 0;
-    // bits that stay where all have them
+    // bits that remain if all ranks set them
     const unsigned char reported[] = {alike, static_cast<unsigned char>(has_devices() ? 0 : 1)};
     unsigned char combined[2] = {};
     abi.check(mpi().Allreduce(reported, combined, 2, mpi().byte, mpi().band, mpi().world), "MPI_Allreduce");
@@ -301,7 +302,7 @@ void end_service() noexcept {
     } catch (const std::exception& error) {
         std::fprintf(stderr, "jali: at the end of MPI: %s\n", error.what());
     }
-    // They stay: attributes of communicators that MPI now ends refer to them.
+    // The objects are kept: attributes of communicators that MPI now ends refer to them.
 }
 
 std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call_with_handles, const void* send,
@@ -317,7 +318,7 @@ std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call_w
         std::ranges::any_of(call_with_handles.counts, [](std::int64_t count) { return count < 0; }) ||
         call_with_handles.root < 0 || call_with_handles.root >= ranks ||
         (send == receive && !sent.empty() && !received.empty());
-    if (bad) return std::nullopt; // MPI says what it thinks of it
+    if (bad) return std::nullopt; // MPI reports the error
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
     const Translated* const call_here = translated(call_with_handles, ranks, rank);

@@ -1,9 +1,9 @@
-// Calls that jali's own plans do instead of the MPI library: which these are is decided alike on all ranks.
+// Calls that jali's own plans execute instead of the MPI library, with the same decision on all ranks.
 //
-// What ranks know of each other's arguments is what MPI asks to be equal: the collective, how much travels,
-// root and operation. Rules (planning/rules.hpp) choose by that. Where memory lies and how types are laid
-// out is each rank's own affair: it stages and packs what it has. Only a plan on devices needs all ranks to
-// have their arguments there; they ask each other, where calls are long enough for that to pay.
+// Ranks know only the arguments that MPI requires to be equal: the collective, the amount of data, root and
+// operation. Rules (planning/rules.hpp) choose by these. The place of memory and the layout of types are
+// local to each rank, which stages and packs its arguments. Only a plan on devices needs all ranks to have
+// their arguments there; they exchange this, if calls are long enough to make it worthwhile.
 #pragma once
 
 #include "composition/standard.hpp"
@@ -30,19 +30,19 @@ struct CollectiveCallWithHandles {
     bool operator==(const CollectiveCallWithHandles&) const = default;
 };
 
-// After MPI has started, by all ranks of COMM_WORLD: whether anybody but MPI may have calls to do.
+// After MPI has started, by all ranks of COMM_WORLD: decides whether jali may execute calls.
 void start_service();
 void end_service() noexcept; // before MPI ends
 bool serving() noexcept;
 
-// Does the call, if a plan is what it goes by, and says by which; none: MPI is to do it. `sent` and
-// `received` are empty where this rank has no such argument; `devices`: some of it may be on one. Collective.
-// Throws what went wrong.
+// Executes the call, if by a plan, and returns the plan's name; none: left to MPI. `sent` and `received` are
+// empty where this rank has no such argument; `devices`: some of it may be on one. Collective. Throws errors
+// of the plan.
 std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call, const void* send,
                                  const void* receive, const std::vector<Elements>& sent,
                                  const std::vector<Elements>& received, bool devices);
 
-// The program gives the communicator up: so do all ranks of it now.
+// The program frees the communicator: all its ranks release jali's objects for it.
 void forget(H comm);
 
 } // namespace jali::interposer

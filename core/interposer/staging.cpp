@@ -100,7 +100,7 @@ void* Staging::give(const void* address, const std::vector<Elements>& elements, 
     const InContextOf current(argument.memory);
     argument.pinned =
         argument.memory.gpu->allocate_pinned(static_cast<std::size_t>(end - begin), "messages of MPI");
-    // Of a message that may be shorter than its type, what does not arrive stays as it is.
+    // Of a message that may be shorter than its type, the missing rest must be preserved.
     if (use == Use::read || use == Use::both || (use == Use::received && !argument.all_dense))
         copy_in(argument);
     arguments_.push_back(std::move(argument));
@@ -134,7 +134,7 @@ void Staging::copy_in(Argument& argument) {
         whole.push_back({group.offset + bounds.begin, group.offset + bounds.end});
     }
     join(whole);
-    // What is between may be much, or no memory at all.
+    // Gaps may be large, or no memory at all.
     std::int64_t data = 0, spanned = 0;
     for (const Group& group : argument.groups) data += group.count * group.layout->size;
     for (const ByteRange& range : whole) spanned += range.end - range.begin;
@@ -172,7 +172,7 @@ void Staging::copy_back(Argument& argument, std::int64_t received) {
                   "copying what MPI has received to the device");
         bytes_ += next.end - next.begin;
     };
-    const auto add = [&](std::int64_t begin, std::int64_t end) { // neighbours go together
+    const auto add = [&](std::int64_t begin, std::int64_t end) { // adjacent ranges are merged
         if (begin == next.end && next.end != next.begin) {
             next.end = end;
             return;

@@ -1,9 +1,8 @@
-// Arguments of a call in device memory, and the host memory that MPI is given for them: pinned, of the same
-// extent, so that types and displacements stay what they are, and the message what it is to others.
+// Arguments of a call in device memory, and host memory for MPI in their place: pinned, of the same extent,
+// so that types, displacements and the message for other ranks do not change.
 //
-// What is read is copied before the call, on the stream that waits for all others of the device's usual ones,
-// what is written after it: the bytes of its elements alone, since what is between them may belong to
-// somebody else.
+// Read arguments are copied before the call, on the stream that waits for all other usual streams of the
+// device, written ones after it: only the bytes of their elements, since gaps may belong to other users.
 #pragma once
 
 #include "interposer/device_pointers.hpp"
@@ -20,23 +19,23 @@ struct Elements {
 };
 
 // Whether there may be memory of a device among them: asks the driver about the first byte. From MPI_BOTTOM a
-// type may lead anywhere.
+// type may refer to any address.
 bool may_be_on_device(const void* address, const std::vector<Elements>& elements);
 
 // Whether MPI reads or writes an argument, or writes as much as arrives.
 enum class Use { read, written, both, received };
 
-// Whether the MPI library takes memory of such devices itself. Where it is to be asked is a setting.
+// Whether the MPI library takes memory of such devices itself. A setting controls the query.
 bool mpi_takes_memory_of(const GpuVendor& vendor);
 
 class Staging {
   public:
-    // What MPI is given for this argument: its address, if that is not on a device, or MPI takes it. Throws
+    // The address for MPI of this argument: its own, if that is not on a device, or MPI takes it. Throws
     // GpuError.
     void* give(const void* address, const std::vector<Elements>& elements, Use use);
     bool used() const { return !arguments_.empty(); }
 
-    void read(); // what is read, once more
+    void read(); // copies read arguments once more
     // Of an argument that was received, no more than so many bytes. Throws GpuError.
     void write_back(std::int64_t received);
     void write_back() { write_back(-1); }
@@ -53,7 +52,7 @@ class Staging {
         Use use;
         std::vector<Group> groups;
         PinnedMemory pinned;
-        std::int64_t begin; // of what is pinned, from the address
+        std::int64_t begin; // of the pinned part, from the address
         bool all_dense;
     };
     void copy_in(Argument& argument);

@@ -76,7 +76,7 @@ std::optional<DataType> element_named(const std::string& name, std::int64_t size
 thread_local H packing_comm = 0;
 
 // The bytes of an element that packing and unpacking carries: it leaves the gaps alone. `in_order`: they are
-// packed as they stand in memory, each once.
+// packed in the order of memory, each once.
 std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout, bool& in_order) {
     const std::int64_t bytes = layout.true_end - layout.true_begin;
     std::vector<std::byte> full(bytes), seen(bytes, std::byte{0});
@@ -103,7 +103,7 @@ std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout, bool& in_orde
     return ranges;
 }
 
-// Only types that MPI names are. Of those with large counts the classic function knows nothing.
+// Only types that MPI names are. The classic function does not support types with large counts.
 bool made_of_nothing(H type) {
     int combiner = 0;
     if (mpi().Type_get_envelope_c != nullptr) {
@@ -186,7 +186,7 @@ int key_of_layouts() {
 } // namespace
 
 std::shared_ptr<const TypeLayout> layout_of(H type) {
-    // Types that MPI names stay what they are; others go, and their handles may come again for another one.
+    // Types that MPI names never change; others are freed, and their handles may be reused.
     static std::shared_mutex mutex;
     static std::unordered_map<H, Shared> named;
     static thread_local H latest = 0; // programs repeat themselves

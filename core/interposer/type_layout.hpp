@@ -1,5 +1,4 @@
-// Which bytes elements of an MPI type have, found through the library itself: what differs between ABIs is
-// not asked.
+// The bytes of elements of an MPI type, found through calls of the library that do not differ between ABIs.
 #pragma once
 
 #include "interposer/mpi_functions.hpp"
@@ -31,7 +30,7 @@ struct TypeLayout {
     std::vector<ByteRange> ranges;             // bytes of one element, in the order of memory
 };
 
-// Found once for a type, which keeps it as an attribute. Throws BadType where the library says no.
+// Found once for a type, which keeps it as an attribute. Throws BadType if the library rejects the type.
 std::shared_ptr<const TypeLayout> layout_of(H type);
 
 // Elements are packed in this communicator where there is no COMM_SELF (MPI's sessions).
