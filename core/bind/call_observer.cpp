@@ -1,7 +1,8 @@
-// Sees every call that the interpreter makes in one thread, and reports to Python only those that matter.
+// Observes every call that the interpreter makes in one thread, and reports only the relevant ones to Python.
 //
-// What a site function saw is known from the code that ran while it was traced (jali.codegen.executed_code).
-// Most of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
+// The inputs of a site function follow from the code that ran while it was traced
+// (jali.codegen.executed_code). Most of this code is jali's own, called tens of thousands of times: such
+// calls end here, in nanoseconds.
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
@@ -66,8 +67,8 @@ class CallObserver {
     static nb::object result_of(PyObject* result) { return nb::steal(result); }
 
     nb::object entered_, called_;
-    nb::object aside_; // a frame; until it returns nothing is heard
-    // `entered` keeps code and globals, so no address comes again.
+    nb::object aside_; // a frame; until it returns no call is reported
+    // `entered` keeps code and globals, so no address is reused.
     std::unordered_map<CodeKey, What, Hash> known_;
     std::unordered_set<PyObject*> reported_;
 };

@@ -1,5 +1,5 @@
-// core/proof/checker in Python, and schedules as plain data: what tests edit to see that the checker
-// notices.
+// core/proof/checker in Python, and schedules as plain data: tests edit them to verify that the checker
+// detects errors.
 #include "proof/checker.hpp"
 #include "bind/errors.hpp"
 

@@ -29,7 +29,7 @@ nb::tuple tuples_of(const std::vector<std::vector<int>>& levels) {
     return nb::tuple(list);
 }
 
-// Calls `progress` (None: nobody) and sees whether somebody wants to end the search.
+// Calls `progress` (None: nothing) and checks whether an interrupt ends the search.
 SearchProgress progress_of(const nb::object& progress) {
     return [reported = nb::handle(progress)](const std::string& what) { // the caller holds it
         nb::gil_scoped_acquire held;

@@ -1,8 +1,7 @@
-// What a call of a collective does: look at the arrays, say which call it is (composition/standard.hpp), and
-// have it run.
+// A call of a collective: examines the arrays, determines the call (composition/standard.hpp), and runs it.
 //
-// Python is asked for what is rare: arrays of other libraries, counts that are not lists of numbers, what is
-// wrong with other arguments, calls that are compared or recorded (jali.comm.calls).
+// Python code handles rare cases: arrays of other libraries, counts that are not lists of numbers, errors of
+// other arguments, calls that are compared or recorded (jali.comm.calls).
 #include "bind/collective_call.hpp"
 #include "bind/collectives.hpp"
 #include "bind/device_request.hpp"
@@ -43,8 +42,8 @@ nb::object asked_of_python(const char* name) {
     return nb::module_::import_("jali.comm.calls").attr(name);
 }
 
-// What Python has, looked up once and kept for ever. Not as a static of a function's own: while an import
-// gives the interpreter to other threads, these would wait for its guard, and nobody would give it back.
+// Python objects, looked up once and kept for ever. Not function-local statics: while an import passes the
+// interpreter's lock to other threads, these would wait for the static's guard and never release the lock.
 struct Kept {
     const char* module;
     const char* name;
@@ -69,7 +68,7 @@ struct HostElement {
     nb::object dtype;
 };
 
-// Of a dtype. Types that programs make themselves are looked up again and again.
+// The element of a dtype. Types that programs make themselves are looked up at every call.
 std::shared_ptr<const HostElement> host_element(nb::object dtype) {
     static auto& known = *new std::unordered_map<PyObject*, std::shared_ptr<const HostElement>>;
     constexpr std::size_t most = 64;
@@ -124,7 +123,7 @@ class CallArray {
 
     bool is_read() const { return borrowed_.is_valid(); }
     const nb::object& borrowed() const { return borrowed_; }
-    // Asked for when all ranks are known to make the same call: raises ParameterError for elements that
+    // To be called once all ranks are known to make the same call: raises ParameterError for elements that
     // cannot be sent.
     DataType type() { return on_device != nullptr ? on_device->kind->type : element().type; }
     bool is_boolean() { return on_device == nullptr && element().boolean; }
@@ -160,7 +159,7 @@ class CallArray {
     }
 
     const GpuArray* on_device = nullptr;
-    bool meets_jali = false; // who uses it does so on jali's stream
+    bool meets_jali = false; // its users work on jali's stream
 
   private:
     nb::tuple with_rows(std::int64_t rows) const {
@@ -176,7 +175,7 @@ class CallArray {
         return *element_;
     }
 
-    nb::object borrowed_; // what holds the memory
+    nb::object borrowed_; // the owner of the memory
     nb::object dtype_;    // on the host
     std::shared_ptr<const HostElement> element_;
     std::int64_t rows_ = 1, row_ = 1;
@@ -187,7 +186,7 @@ class Turn {
   public:
     explicit Turn(std::recursive_mutex& mutex) : mutex_(mutex) {
         if (mutex_.try_lock()) return;
-        nb::gil_scoped_release released; // who has it may need the interpreter
+        nb::gil_scoped_release released; // its holder may need the interpreter
         mutex_.lock();
     }
     ~Turn() { mutex_.unlock(); }
@@ -270,7 +269,7 @@ class PreparedCall {
         long number = PyLong_CheckExact(given.ptr()) ? PyLong_AsLong(given.ptr()) : -1;
         if (number == -1) PyErr_Clear();
         if (number < 0 || number >= ranks_)
-            number = nb::cast<long>(communicator_.attr("_root")(given)); // or what is wrong with it
+            number = nb::cast<long>(communicator_.attr("_root")(given)); // or raises its error
         call_.root = static_cast<int>(number);
     }
 
@@ -482,7 +481,7 @@ class PreparedCall {
 
     void set_flags() {
         const nb::handle spec = a_[algorithm];
-        // what does not commute is combined in the order of ranks
+        // noncommuting operations combine in the order of ranks
         call_.reproducible = flag(reproducible, false) || !flag(commutative, true);
         if (spec.is_none()) return;
         const nb::object name =
@@ -498,7 +497,7 @@ class PreparedCall {
 
     // --- what runs -----------------------------------------------------------------------------------------
 
-    // Of the buffers: the input, unless it is nobody's here; and the output, unless it is in place.
+    // The number of buffers: the input and, unless in place, the output.
     std::size_t buffers() const { return call_.in_place ? 1 : 2; }
     const CallArray* buffer(std::size_t k) const {
         const CallArray& array = k == 0 ? input_ : output_;
@@ -541,7 +540,7 @@ class PreparedCall {
         return start_on_device(*on_device->kind);
     }
 
-    // As it was given: what is wrong with it on one rank alone is heard of by all.
+    // Compares the arguments as given: an error on one rank is reported to all.
     void compare() {
         const auto given = [&](CallArguments::Parameter which, nb::object otherwise) {
             return a_[which].ptr() != nullptr ? nb::borrow(a_[which]) : std::move(otherwise);
@@ -606,7 +605,7 @@ class PreparedCall {
         DeviceRequest request;
         {
             nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-            // arrays of jali that are used on another stream; a graph is put in order by who launches it
+            // arrays of jali that are used on another stream; the graph's launcher orders its work
             const bool meets_jali =
                 on != gpu.stream() && (input_.meets_jali || output_.meets_jali) && !gpu.is_capturing(on);
             if (meets_jali) gpu.let_wait(on);

@@ -1,4 +1,4 @@
-// A call of a collective of a communicator from Python, whose arguments have been told apart by name.
+// A call of a collective of a communicator from Python, with its arguments assigned by name.
 #pragma once
 
 #include "bind/gpu_array.hpp"
@@ -39,7 +39,7 @@ struct CallArguments {
     bool has(Parameter which) const { return values[which] != nullptr && values[which] != Py_None; }
 };
 
-// What new arrays on devices look like that have other rows than those which they are made after.
+// The kind of new arrays on devices that differ from their model in the number of rows.
 class OtherRows {
   public:
     using Kind = std::shared_ptr<const ArrayKind>;
@@ -64,7 +64,7 @@ class OtherRows {
     std::size_t next_ = 0;
 };
 
-// What a communicator has for its methods. `there` is made by its first collective.
+// The data of a communicator for its methods. `there` is made by its first collective.
 struct CollectiveCalls {
     std::shared_ptr<Communicator> ranks;
     bool checked;
@@ -78,10 +78,11 @@ struct CollectiveCalls {
     }
 };
 
-// What the call returns: its result, or a request. Raises what it raises.
+// Makes the call; returns its result, or a request. Raises the call's errors.
 nanobind::object call_from_python(CollectiveCalls& calls, nanobind::handle communicator,
                                   Collective collective, const CallArguments& arguments);
-// Which way it takes, and why, in words; nothing is started. Collective where the call would be the first.
+// The chosen algorithm, and the reason, as text; nothing is started. Collective where the call would be the
+// first.
 nanobind::object explain_from_python(CollectiveCalls& calls, nanobind::handle communicator,
                                      Collective collective, const CallArguments& arguments);
 

@@ -1,5 +1,5 @@
-// The collectives of jali.comm.Communicator as methods: callables that take what a function in Python says,
-// and have its words. What a call does is in collective_call.cpp.
+// The collectives of jali.comm.Communicator as methods: callables with the signature and docstring of a
+// function in Python. collective_call.cpp implements a call.
 #include "bind/collective_call.hpp"
 #include "bind/graph_recorder.hpp"
 
@@ -26,7 +26,7 @@ using namespace jali;
 
 namespace {
 
-// What a method takes, as its function in Python says.
+// The parameters of a method, by its function in Python.
 struct Signature {
     Collective collective;
     std::vector<CallArguments::Parameter> order;
@@ -80,7 +80,7 @@ struct Signature {
     std::size_t index_of(PyObject* word) const {
         const auto same = [&](const nb::object& name) { return name.ptr() == word; };
         auto found = std::ranges::find_if(names, same);
-        if (found == names.end()) // words of a program need not be interned
+        if (found == names.end()) // a program's names need not be interned
             found = std::ranges::find_if(
                 names, [&](const nb::object& name) { return PyUnicode_Compare(name.ptr(), word) == 0; });
         return static_cast<std::size_t>(found - names.begin());
@@ -125,7 +125,7 @@ PyObject* call_with_self_named(PyObject* object, PyObject* const* given, PyObjec
     return PyObject_Vectorcall(reinterpret_cast<CollectiveMethod*>(object)->described, given, 0, names);
 }
 
-// Of a communicator, which goes first, and its arguments.
+// With a communicator, the first argument, and the other arguments.
 using StepRole = decltype(&call_from_python);
 PyObject* do_collective(const CollectiveMethod* method, StepRole role, PyObject* const* given,
                         std::size_t flagged, PyObject* names) {
@@ -134,7 +134,7 @@ PyObject* do_collective(const CollectiveMethod* method, StepRole role, PyObject*
     try {
         CallArguments arguments;
         if (!method->signature->bind({given + 1, positional + words - 1}, positional - 1, names, arguments)) {
-            // Python says what is wrong with them.
+            // Python raises the error of the arguments.
             const nb::object none = nb::steal(PyObject_Vectorcall(method->described, given, flagged, names));
             if (none.is_valid()) throw std::logic_error("arguments that Python takes and jali does not");
             return nullptr;
@@ -151,7 +151,7 @@ PyObject* do_collective(const CollectiveMethod* method, StepRole role, PyObject*
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
-    } catch (...) { // nanobind knows which error of Python this is
+    } catch (...) { // nanobind translates it to an error of Python
         const nb::object raise =
             nb::cpp_function([error = std::current_exception()] { std::rethrow_exception(error); });
         return PyObject_CallNoArgs(raise.ptr());

@@ -1,4 +1,4 @@
-// core/running/collectives in Python: calls, and what a communicator keeps for them.
+// core/running/collectives in Python: calls, and a communicator's state for them.
 #include "bind/collectives.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"

@@ -1,4 +1,4 @@
-// What the bindings of collectives share.
+// Functions that the bindings of collectives share.
 #pragma once
 
 #include "bind/gpu_array.hpp"

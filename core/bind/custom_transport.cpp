@@ -16,7 +16,7 @@ using namespace jali;
 
 namespace {
 
-// Bytes that live in a buffer of Python while this does. With the interpreter's lock.
+// A Python view of bytes, valid during the lifetime of this object. With the interpreter's lock.
 class View {
   public:
     explicit View(nb::handle object) {
@@ -32,11 +32,11 @@ class View {
 };
 
 struct PythonRequest final : Request {
-    nb::object request, sent; // what the transport made; the view of what is sent
+    nb::object request, sent; // the transport's request; the view of sent bytes
     void* into = nullptr;     // of a receive
     std::size_t bytes = 0;
 
-    // Whoever still reads what is sent gets an error of Python's, not memory that is somebody else's.
+    // A later read of the sent bytes raises an error in Python, instead of reading other memory.
     ~PythonRequest() override {
         if (!Py_IsInitialized()) {
             request.release();

@@ -1,5 +1,5 @@
-// Device memory that changes hands with other libraries: DLPack capsules in and out. Nothing is copied, and
-// nothing is waited for: src/jali/comm/device_arrays.py does that.
+// Exchange of device memory with other libraries: DLPack capsules in and out. Nothing is copied, and nothing
+// is waited for: src/jali/comm/device_arrays.py does that.
 #include "device/gpu.hpp"
 #include "schedule/element.hpp"
 
@@ -45,7 +45,7 @@ std::string name_of(nb::dlpack::dtype dtype) {
     return "";
 }
 
-struct ForeignArray { // keeps what is borrowed from another library
+struct ForeignArray { // keeps memory borrowed from another library
     nb::ndarray<nb::ro> array;
 };
 

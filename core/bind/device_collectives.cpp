@@ -27,7 +27,7 @@ using namespace jali;
 void jali::fit_on_device(const DevicePlan& plan, std::span<const GpuArray* const> arrays,
                          GpuAddress* addresses) {
     const auto count =
-        std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers); // a plan that has not so many says so
+        std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers); // a plan with fewer reports the error
     for (std::size_t k = 0; k < count; ++k) {
         const GpuArray* array = arrays[k];
         const std::size_t bytes = array != nullptr ? array->kind->nbytes : 0;

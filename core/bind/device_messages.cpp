@@ -1,6 +1,6 @@
-// core/device_transports/device_messages in Python: ends as users have them, and what they are given.
+// core/device_transports/device_messages in Python: the users' ends, and their arguments.
 //
-// Python is asked for what is rare: streams of other libraries, and graphs that record a start
+// Python code handles rare cases: streams of other libraries, and graphs that record a start
 // (jali.comm.device_messages).
 #include "device_transports/device_messages.hpp"
 #include "bind/ending.hpp"
@@ -44,9 +44,9 @@ struct PersistentMessage {
     }
 };
 
-nb::handle message_type; // lives as long as the module
+nb::handle message_type; // exists as long as the module
 
-// Ends in the order in which they were given. Raises ParameterError for what is no sequence of them.
+// Ends in the order in which they were given. Raises ParameterError unless they are a sequence of ends.
 class Messages {
   public:
     explicit Messages(nb::handle given) {
@@ -70,7 +70,7 @@ class Messages {
 
     bool empty() const { return ends_.empty(); }
     std::span<DeviceMessage* const> all() const { return ends_; }
-    // Who starts them all; says so itself if one is somebody else's.
+    // The object that starts them all; it throws if one belongs to another.
     DeviceMessages& owner() const { return *ends_.front()->all(); }
 
   private:

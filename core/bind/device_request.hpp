@@ -1,4 +1,4 @@
-// A collective on a device that was not waited for, as Python has it.
+// The Python object of a collective on a device that was not awaited.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -13,10 +13,10 @@ namespace jali {
 struct DeviceRequest {
     std::unique_ptr<GpuEvent> end;
     void* stream = nullptr;
-    bool captured = false; // what the stream is given becomes part of a graph
+    bool captured = false; // work on the stream becomes part of a graph
     nanobind::object result;
 
-    // The moment that the stream has now come to. May wait, for a stream that is full: without the lock.
+    // Records the stream's current end. May wait, if the stream is full: without the lock.
     static DeviceRequest begun(const std::shared_ptr<Gpu>& gpu, void* stream);
 };
 

@@ -1,4 +1,4 @@
-// Objects that may wait, when they end, for ranks that are threads and want the interpreter.
+// Objects whose destructors may wait for ranks that are threads and need the interpreter.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace jali {
 
-// The same object, which ends without the interpreter's lock whoever is the last to have it.
+// The same object, which is destroyed without the interpreter's lock by its last owner.
 template <class T>
 std::shared_ptr<T> ended_without_lock(std::shared_ptr<T> made) {
     T* const object = made.get();

@@ -1,4 +1,4 @@
-// C++ exceptions become jali's Python exceptions. What is not named here keeps nanobind's own translation
+// C++ exceptions become jali's Python exceptions. Other exceptions keep nanobind's own translation
 // (std::invalid_argument: ValueError, std::runtime_error: RuntimeError).
 #pragma once
 

@@ -319,7 +319,7 @@ void bind_gpu(nb::module_& m) {
                 const std::size_t bytes = array.nbytes();
                 nb::gil_scoped_release released;
                 gpu.copy_in(address, data, bytes);
-                gpu.synchronize(); // the host's bytes may go
+                gpu.synchronize(); // the host's bytes may be freed
             },
             "address"_a, "array"_a)
         .def(

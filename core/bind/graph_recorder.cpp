@@ -14,8 +14,8 @@ bool anybody_records() {
     return recorders.load(std::memory_order_relaxed) != 0;
 }
 
-// Looked up once and kept for ever, and not as a static of a function's own, for whose guard other threads
-// would wait while an import goes on.
+// Looked up once and kept for ever, and not a function-local static, for whose guard other threads would wait
+// during an import.
 nb::handle graph_recorder() {
     static PyObject* module = nullptr;
     if (module == nullptr) module = nb::module_::import_("jali.graph_recorder").release().ptr();

@@ -1,4 +1,4 @@
-// What this thread records for a graph, as jali.graph_recorder has it.
+// The recording of this thread for a graph, see jali.graph_recorder.
 #pragma once
 
 #include <nanobind/nanobind.h>

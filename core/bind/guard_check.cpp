@@ -1,8 +1,8 @@
 // Guards of a traced function: whether Python objects still hold the very objects that they held, compared
 // before every run.
 //
-// A guard is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;
-// whether other objects mean the same is for Python to find out (jali.codegen.guards).
+// A guard is one object and its recorded contents. All are compared by identity, in tens of nanoseconds;
+// Python code determines whether other objects are equivalent (jali.codegen.guards).
 #include <string>
 #include <vector>
 
@@ -46,7 +46,7 @@ class GuardCheck {
     }
 
     bool check() const {
-        // By number and by copies: looking into a dictionary may run code of its keys, which may do anything.
+        // By number and by copies: a dictionary lookup may run code of its keys, with any effect.
         for (std::size_t k = 0; k < guards_.size(); ++k) {
             const Guard guard = guards_[k];
             if (!holds(guard)) return false;
@@ -160,7 +160,7 @@ class GuardCheck {
     std::vector<Guard> guards_;
 };
 
-// Objects hold what they were seen in, which may hold them: the collector has to see through.
+// Guards may be part of reference cycles: the collector has to traverse them.
 int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     return nb::inst_ready(self) ? nb::inst_ptr<GuardCheck>(self)->traverse(visit, arg) : 0;

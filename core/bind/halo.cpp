@@ -116,7 +116,7 @@ void bind_storage(nb::module_& m) {
                     throw LayoutError("field '" + label + "': an array of " + std::to_string(bytes) +
                                       " bytes; the local box has " + std::to_string(layout->sites()) +
                                       " sites of " + std::to_string(memory_of(memory).bytes()));
-                // Dropped by whoever uses the storage last, with or without the interpreter's lock.
+                // Dropped by the last user of the storage, with or without the interpreter's lock.
                 std::shared_ptr<void> owner(new nb::object(std::move(array)), [](void* p) {
                     if (!nb::is_alive()) return;
                     nb::gil_scoped_acquire acquired;

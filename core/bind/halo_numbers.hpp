@@ -1,4 +1,4 @@
-// What the bindings of core/halo share.
+// Conversions that the bindings of core/halo share.
 #pragma once
 
 #include "halo/local_layout.hpp"

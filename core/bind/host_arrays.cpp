@@ -89,7 +89,7 @@ std::shared_ptr<HostArrays> held_until_the_end(std::size_t count) {
 }
 
 void run_on_host(PersistentPlan& plan, std::span<std::byte* const> buffers) {
-    // Short messages often go, or are there, at once.
+    // Short messages often complete at once.
     if (plan.brief() && plan.can_start_at_once()) {
         plan.start(buffers);
         if (plan.test()) return;

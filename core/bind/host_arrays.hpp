@@ -1,5 +1,4 @@
-// Arrays in the host's memory, as plans take them: whatever exports its memory goes in as it is, nothing is
-// copied.
+// Arrays in the host's memory for plans: any object that exports its memory, without a copy.
 #pragma once
 
 #include "running/persistent.hpp"
@@ -15,8 +14,8 @@
 
 namespace jali {
 
-// The memory of one Python object, held until this goes. By the buffer protocol where there is one (NumPy,
-// bytearray, array), else by DLPack.
+// The memory of one Python object, held until the destructor. By the buffer protocol where there is one
+// (NumPy, bytearray, array), else by DLPack.
 class HostArray {
   public:
     HostArray() = default;
@@ -45,7 +44,7 @@ class HostArray {
     bool is_read_ = false, contiguous_ = false, read_only_ = true;
 };
 
-// What a plan of the host is given for its buffers.
+// The arguments of a plan of the host for its buffers.
 struct HostArrays {
     explicit HostArrays(std::size_t count);
 
@@ -64,10 +63,10 @@ struct HostArrays {
     std::span<std::byte*> addresses_;
 };
 
-// For a run that goes on: released by whoever sees its end, perhaps without the interpreter's lock.
+// For a run in progress: released where its end is detected, perhaps without the interpreter's lock.
 std::shared_ptr<HostArrays> held_until_the_end(std::size_t count);
 
-// Starts a plan and waits for it. The interpreter's lock changes hands where something takes long.
+// Starts a plan and waits for it. Releases the interpreter's lock during long work.
 void run_on_host(PersistentPlan& plan, std::span<std::byte* const> buffers);
 
 } // namespace jali

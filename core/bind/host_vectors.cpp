@@ -1,5 +1,5 @@
-// Linear combinations and inner products of NumPy's arrays (vectors/host_vectors.hpp): what is no array of a
-// type and form that the core takes is left to NumPy, by returning None.
+// Linear combinations and inner products of NumPy's arrays (vectors/host_vectors.hpp): arrays of a type or
+// form that the core does not take are left to NumPy, by returning None.
 #include "vectors/host_vectors.hpp"
 
 #include <complex>
@@ -20,7 +20,7 @@ using namespace jali;
 
 namespace {
 
-// The memory of a contiguous array of real or complex numbers, held until this goes.
+// The memory of a contiguous array of real or complex numbers, held until the destructor.
 class HostVector {
   public:
     HostVector(nb::handle array, bool writable) {
@@ -74,7 +74,7 @@ class HostVector {
     std::size_t count_ = 0;
 };
 
-constexpr std::size_t brief = 1 << 14; // elements: what takes less time than giving the interpreter away
+constexpr std::size_t brief = 1 << 14; // elements: less work than releasing the interpreter's lock
 
 template <class Work>
 auto without_interpreter(std::size_t count, const Work& work) {
@@ -98,7 +98,7 @@ bool takes(VectorType type, std::complex<double> factor) {
     return factor.imag() == 0 || type == VectorType::complex64 || type == VectorType::complex128;
 }
 
-// What Python says in tuples, with what keeps the memory.
+// The assignments of Python's tuples, with the owners of the memory.
 class Assignments {
   public:
     // False: not for the core.

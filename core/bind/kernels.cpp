@@ -28,7 +28,7 @@ namespace {
 
 using Path = std::filesystem::path;
 
-// `compile(source, target)` must stay where it is.
+// `compile(source, target)` must keep its address.
 CachedKernel of_host(Path source, Path result, std::string text, const nb::callable& compile) {
     CachedKernel kernel{std::move(source), std::move(result), std::move(text), {}, {}};
     kernel.compile = [&compile](const Path& from, const Path& to) {

@@ -1,4 +1,4 @@
-// Partitions and layouts in Python: where sites are, on which rank and in memory.
+// Partitions and layouts in Python: the places of sites, on ranks and in memory.
 #include "bind/halo_numbers.hpp"
 #include "halo/gpu_exchange.hpp"
 #include "halo/policy.hpp"
@@ -35,7 +35,7 @@ nb::object view(const std::vector<T>& data, std::vector<std::size_t> shape, nb::
     return view(data.data(), std::move(shape), owner);
 }
 
-// A NumPy array of what was made for it.
+// A NumPy array that takes over a vector.
 template <class T>
 nb::object owned(std::vector<T>* data, std::vector<std::size_t> shape) {
     nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });

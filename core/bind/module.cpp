@@ -1,4 +1,4 @@
-// The Python face of libjali: one function per layer, each in its own file beside this one.
+// The Python module of libjali: one function per layer, each in its own file of this folder.
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;
@@ -34,7 +34,7 @@ void bind_guard_check(nb::module_& m);
 void bind_call_observer(nb::module_& m);
 
 NB_MODULE(_core, m) {
-    // Objects that a program keeps until its end are no fault of ours.
+    // Objects that a program keeps until its end are no leak of ours.
     nb::set_leak_warnings(false);
     m.doc() = "jali's core: memory, ranks, halos and schedules";
     bind_settings(m);

@@ -1,4 +1,4 @@
-// core/schedule/recorded_calls in Python: what drivers are given, proved, and changed by tests.
+// core/schedule/recorded_calls in Python: driver calls, proved, and changed by tests.
 #include "schedule/recorded_calls.hpp"
 #include "schedule/first_run.hpp"
 #include "schedule/scheduled_events.hpp"
@@ -199,7 +199,7 @@ void bind_recorded_calls(nb::module_& m) {
         [](const std::vector<const RecordedCalls*>& of_ranks) {
             std::vector<RankEvents> all;
             for (const RecordedCalls* recorded : of_ranks) {
-                RecordedCalls copy = *recorded; // decoding looks at memory
+                RecordedCalls copy = *recorded; // decoding reads memory
                 all.push_back(copy.decode());
             }
             prove(all);

@@ -1,4 +1,4 @@
-// core/planning/algorithms and rules in Python: the table of algorithms, and which is chosen.
+// core/planning/algorithms and rules in Python: the table of algorithms, and their choice.
 #include "planning/rules.hpp"
 #include "bind/errors.hpp"
 #include "messaging/mpi_abi.hpp"

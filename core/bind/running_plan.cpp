@@ -1,6 +1,6 @@
-// core/running/running_plan in Python: what jali.planner.Plan.on makes.
+// core/running/running_plan in Python: the result of jali.planner.Plan.on.
 //
-// Python is asked for what is rare: arrays of other libraries, and graphs that record a run
+// Python code handles rare cases: arrays of other libraries, and graphs that record a run
 // (jali.planner.running_plan).
 #include "running/running_plan.hpp"
 #include "bind/ending.hpp"
@@ -27,12 +27,11 @@ using namespace jali;
 
 namespace {
 
-// Kept for ever, and not as statics of a function's own, for whose guard other threads would wait while an
-// import goes on.
+// Kept for ever, and not function-local statics, for whose guard other threads would wait during an import.
 PyObject *numpy_array = nullptr, *no_elements = nullptr;
 
 struct BoundPlan {
-    nb::object plan; // of Python, which has this one: a circle that its collector sees
+    nb::object plan; // the Python object that owns this one: a cycle that the collector traverses
     std::shared_ptr<RunningPlan> core;
     std::shared_ptr<const Composition> composition;
     std::vector<std::string> names; // of the user's buffers
@@ -70,7 +69,7 @@ BoundPlan::BoundPlan(nb::object of, const nb::object& communicator) : plan(std::
 
 constexpr const char* stream_key = "stream"; // no name of a buffer
 
-// Arrays as they were given for the buffers, in their order.
+// The array arguments for the buffers, in their order.
 class GivenArrays {
   public:
     GivenArrays(BoundPlan& plan, const nb::args& given, const nb::kwargs& named)
@@ -91,7 +90,7 @@ class GivenArrays {
     std::span<const GpuArray* const> gpu_arrays() const { return gpu_arrays_; } // null is none
     std::span<const nb::object> objects() const { return objects_; }
     std::optional<void*> stream() const { return stream_; } // none: jali's
-    bool meet_jali() const { return meet_jali_; }           // who uses some does so on jali's stream
+    bool meet_jali() const { return meet_jali_; }           // users of some work on jali's stream
 
     void refuse_stream(const char* why) const {
         if (stream_) throw CollectiveError(why);
@@ -121,7 +120,7 @@ class GivenArrays {
         for (std::size_t k = 0; k < gpu_arrays_.size(); ++k) {
             const std::size_t bytes = gpu_arrays_[k] != nullptr ? gpu_arrays_[k]->kind->nbytes : 0;
             all.push_back(gpu_arrays_[k] != nullptr ? gpu_arrays_[k]->address : 0);
-            if (k >= plan_.names.size()) continue; // a plan that has not so many says so
+            if (k >= plan_.names.size()) continue; // a plan with fewer reports the error
             const std::size_t wanted = plan.bytes_of(static_cast<int>(k));
             if (bytes != wanted)
                 throw CollectiveError(plan_.what + ": buffer '" + plan_.names[k] + "' has " +
@@ -246,7 +245,7 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
     void* const on = arrays.stream().value_or(gpu->stream());
     {
         nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-        // arrays of jali that are used on another stream; a graph is put in order by who launches it
+        // arrays of jali that are used on another stream; the graph's launcher orders its work
         const bool meet_jali = on != gpu->stream() && arrays.meet_jali() && !gpu->is_capturing(on);
         if (meet_jali) gpu->let_wait(on);
         plan.start(gpu, addresses, on);

@@ -63,7 +63,7 @@ std::vector<std::byte*> addresses(const Schedule& schedule, const std::vector<Ar
     return result;
 }
 
-// An executor together with what must stay while it runs.
+// An executor and the objects that must outlive its run.
 class BoundExecutor {
   public:
     BoundExecutor(std::shared_ptr<Schedule> schedule, std::string what)

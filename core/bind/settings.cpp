@@ -1,4 +1,4 @@
-// core/settings in Python; jali.settings is what people use.
+// core/settings in Python; users call jali.settings.
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
 #include "device/profiler_ranges.hpp"

@@ -1,4 +1,4 @@
-// core/device/timeline and ranges in Python; jali.profile is what people use.
+// core/device/timeline and ranges in Python; users call jali.profile.
 #include "device/timeline.hpp"
 #include "bind/errors.hpp"
 #include "device/profiler_ranges.hpp"

@@ -33,7 +33,7 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 using Source = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Target = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
-// A request together with what must outlive it.
+// A request and the objects that must outlive it.
 struct PendingMessage {
     std::shared_ptr<Communicator> communicator;
     nb::object buffer;
@@ -48,7 +48,7 @@ nb::bytes to_python(const std::vector<std::byte>& data) {
     return nb::bytes(data.data(), data.size());
 }
 
-// The memory of an array as it is. Raises ParameterError for what has none, or not in one piece.
+// The memory of an array, without a copy. Raises ParameterError unless it has contiguous memory.
 template <class Array>
 Array memory_of(const nb::object& data) {
     Array array;

@@ -39,7 +39,7 @@ nb::object numpy_dtype(DataType type) {
     }
 }
 
-// f(a, b) of two arrays: what it returns is the result; None says that b was updated in place.
+// f(a, b) of two arrays: its return value is the result; None means that b was updated in place.
 class PythonOperation : public UserOperation {
   public:
     PythonOperation(nb::callable function, DataType type)

@@ -1,4 +1,4 @@
-// Functions of two arrays, given in Python, as what combines elements.
+// Python functions of two arrays as operations that combine elements.
 #pragma once
 
 #include "schedule/element.hpp"
@@ -9,7 +9,7 @@
 
 namespace jali {
 
-// Of elements of this type; null for None. PlanError for what is no function.
+// Of elements of this type; null for None. PlanError if it is no function.
 std::shared_ptr<const UserOperation> user_operation(const nanobind::object& function, DataType type);
 
 } // namespace jali

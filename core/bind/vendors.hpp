@@ -1,9 +1,9 @@
-// Entries of vendors for what Python names.
+// Entries of vendors by their names in Python.
 #pragma once
 
 #include "device/vendor.hpp"
 
 #include <string>
 
-// Python knows the vendors; the core is told of one when it is first asked for.
+// Python defines the vendors; the core gets an entry at its first use.
 const jali::GpuVendor& vendor_of(const std::string& name);
