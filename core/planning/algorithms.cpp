@@ -106,8 +106,8 @@ const std::vector<Algorithm>& table() {
     return entries;
 }
 
-// MPICH's compositions by its names, which mean something else for each collective, and ours for what has no
-// entry of its own.
+// MPICH's compositions by its names, whose meaning depends on the collective, and ours for those without an
+// entry.
 const std::vector<AlgorithmAlias>& alias_table() {
     static const std::vector<AlgorithmAlias> entries = [] {
         std::vector<AlgorithmAlias> made;
@@ -139,8 +139,8 @@ const std::vector<AlgorithmAlias>& alias_table() {
 }
 
 // Leaders are the first ranks of their hosts. Their all-reduce is a reduce-scatter and an all-gather, in
-// place in the result's memory, where each leader has what its host has. All is cut where that is: pieces on
-// devices are equal or disjoint.
+// place in the result's memory, where each leader has its host's data. Everything is cut at its parts'
+// borders: pieces on devices are equal or disjoint.
 Composition by_leaders(const CollectiveCall& call, const Hosts& hosts, int ranks) {
     Composition made(ranks, call.type);
     const std::int64_t count = call.counts.at(0);
@@ -212,9 +212,9 @@ bool are_nested(const Hosts& hosts) {
 
 Composition composition_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts) {
     const int ranks = count_ranks(hosts);
-    Composition made = make_composition(ranks, call, entry.form); // throws for what cannot be
-    // Leaders combine host by host, so what is to be combined in the order of ranks goes by way of them as it
-    // is; and an average of averages is none.
+    Composition made = make_composition(ranks, call, entry.form); // throws for invalid calls
+    // Leaders combine host by host, so data to be combined in the order of ranks pass through them
+    // uncombined; and an average of averages is not the average.
     if (!entry.leaders || !are_nested(hosts) || call.reproducible || call.operation == Operation::avg)
         return made;
     return by_leaders(call, hosts, ranks);

@@ -1,12 +1,12 @@
-// Algorithms of the standard collectives, as entries of a table: what the planner is asked for. Names are
-// those of the field.
+// Algorithms of the standard collectives, as entries of a table: the planner's input. Names are those of the
+// field.
 //
-// Which is taken where nobody names one is said by rules.hpp. On devices there are the entries without chunks
-// of host memory; transports with collectives of their own (collective_transport.hpp) come beside them.
+// rules.hpp chooses if none is named. On devices there are the entries without chunks of host memory, and
+// transports with collectives of their own (collective_transport.hpp).
 //
 // Entries of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
-// transport of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
-// something else for each collective) stand in a table of their own.
+// transport of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, whose meaning
+// depends on the collective) are in a table of their own.
 #pragma once
 
 #include "composition/plan.hpp"
@@ -30,7 +30,7 @@ struct Algorithm {
     std::string_view summary;
     bool ring = false;    // over all ranks, or hosts
     bool striped = false; // roots are spread over the ranks of their host
-    bool leaders = false; // hosts: one rank of each combines what its host has, and gets what all have
+    bool leaders = false; // hosts: one rank of each combines its host's data, and gets the total
     bool on_devices = true;
     std::int64_t chunk = 0; // bytes of a chunk of the pipeline; 0: all in one
 
@@ -44,9 +44,9 @@ std::span<const Algorithm> algorithms();
 using Hosts = std::vector<std::vector<int>>;
 bool are_nested(const Hosts& hosts); // several, of which one has several ranks
 
-// What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages
+// The plan of an entry for a call between the ranks of these hosts. `inside` and `between` carry messages
 // inside hosts and between them; empty: the usual transports, or `inside` between hosts, too. Entries that
-// know of no hosts have one transport, and so have all where hosts are not nested.
+// ignore hosts have one transport, as have all where hosts are not nested.
 struct AlgorithmPlan {
     Composition composition;
     PlanParameters parameters;
@@ -55,8 +55,8 @@ AlgorithmPlan plan_of(const Algorithm& entry, const CollectiveCall& call, const 
                       const std::string& inside, const std::string& between, bool on_devices);
 Composition composition_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts);
 
-// Another name: of an algorithm of a collective, or (no algorithm) of a library that has the collective
-// itself where he is named as transport, else of the usual algorithm that knows of no hosts.
+// Another name: of an algorithm of a collective, or (no algorithm) of a library's own collective where the
+// library is named as transport, else of the usual algorithm that ignores hosts.
 struct AlgorithmAlias {
     std::string_view name;
     Collective collective;

@@ -15,7 +15,7 @@ namespace jali {
 
 namespace {
 
-// More ranks than this: an all-reduce in one step is no longer looked at; it has ranks^2 partial results.
+// More ranks than this: an all-reduce in one step is no longer tried; it has ranks^2 partial results.
 constexpr int one_step_ranks = 16;
 // More nodes than this: structures are compared on so many first, and fewer plans are simulated.
 constexpr int sample_nodes = 16, sampled_estimates = 3;
@@ -44,7 +44,7 @@ std::vector<Form> searched_forms(Collective collective, int ranks) {
     return forms;
 }
 
-// A standard collective in its forms. Equal parts are compared in a search; what is chosen is simulated with
+// A standard collective in its forms. Equal parts are compared in a search; the chosen plan is simulated with
 // its own.
 CompositionOf standard(Collective collective, double size, int root, int ranks) {
     const double small = std::max(4.0 * ranks, size * 1e-6);

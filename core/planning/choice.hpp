@@ -8,7 +8,7 @@
 //
 // A search may take ranks for alike whose pieces are nearly equal; the best few it finds are simulated once
 // more, exactly. Many nodes are searched on few first: of structures that differ inside a node only, those
-// that do best on a sample go on. Nothing depends on how long something took, so that all ranks choose alike.
+// that do best on a sample go on. Nothing depends on measured times, so that all ranks make the same choice.
 #pragma once
 
 #include "planning/form_parameters.hpp"
@@ -31,10 +31,10 @@ struct Choice {
     std::vector<Candidate> runners_up; // the best of other structures
     int estimated = 0;                 // structures that were estimated
     int simulated = 0;                 // plans that were simulated in full
-    std::string why;                   // what was looked at, and what decides the time
+    std::string why;                   // what was compared, and what determines the time
 };
 
-// Is told what a search looks at. What it throws ends the search.
+// Called with the current candidates of a search. Its exceptions end the search.
 using SearchProgress = std::function<void(const std::string&)>;
 
 constexpr int searched_estimates = 6; // so many of the best estimates are simulated

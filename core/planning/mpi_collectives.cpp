@@ -65,7 +65,7 @@ int moved_as(DataType type) {
     return index_of(DataType::uint16);
 }
 
-// What goes to or comes from each rank, and where it lies, in elements.
+// Counts and displacements of the parts for or from each rank, in elements.
 struct Parts {
     std::vector<int> counts, displacements;
 
@@ -89,7 +89,7 @@ std::vector<std::int64_t> line_of(const CollectiveCall& call, int ranks, int ran
     return line;
 }
 
-// The call to MPI, with what it reads beside the arrays.
+// The call to MPI, with the arguments that it reads besides the arrays.
 struct MpiCall {
     Collective collective;
     int type, operation, root;
@@ -101,7 +101,7 @@ struct MpiCall {
     std::size_t own_offset = 0; // of it, in bytes, where all chunks lie in one buffer
     const char* function = "";
 
-    // On the addresses of what goes and comes; null: nothing does on this rank, or both are one.
+    // On the addresses of sent and received data; null: none on this rank, or both are one.
     int begin(const MpiAbi& mpi, MpiHandle comm, MpiHandle* request, const void* send, void* receive) const {
         const MpiHandle t = mpi.types[type], op = operation >= 0 ? mpi.operations[operation] : 0;
         const void* const from = in_place ? mpi.in_place : send;
@@ -242,7 +242,7 @@ Schedule schedule_by_mpi(const CollectiveCall& call, int ranks, int rank) {
     const auto whole = [&](int buffer) { return Region{buffer, 0, schedule.buffers()[buffer].bytes}; };
     const int send = schedule.add_buffer(call.in_place ? "data" : "send", bytes[0], true);
     const int receive = call.in_place ? send : schedule.add_buffer("recv", bytes[1]);
-    // MPI leaves a reduce-scatter in place at the beginning, jali where the rank's part is.
+    // In place, MPI stores a reduce-scatter's result at the beginning, jali at the rank's part.
     const bool aside = call.in_place && call.collective == Collective::reduce_scatter;
     const std::size_t part = size_of(call.type) * static_cast<std::size_t>(made.mine);
     const int scratch = schedule.add_buffer("scratch", aside ? part : 0);

@@ -12,11 +12,12 @@ namespace jali {
 
 namespace {
 
-// As in simulations: ranks whose pieces differ by more do not do alike, and few ranks are counted one by one.
+// As in simulations: ranks whose pieces differ by more are not equivalent, and few ranks are counted one by
+// one.
 constexpr double nearly = 0.01;
 constexpr int few_ranks = 128;
 
-using OfRank = std::vector<std::map<int, CountedMessages>>; // what a rank sends, by stage and level
+using OfRank = std::vector<std::map<int, CountedMessages>>; // a rank's sends, by stage and level
 
 class Counter {
   public:
@@ -101,7 +102,7 @@ class Counter {
     std::vector<std::pair<int, int>> chunks_; // one of each kind, and how many there are
 };
 
-// By how much two ranks differ: a share of bytes; none where their messages are others.
+// By how much two ranks differ: a share of bytes; none if they have different messages.
 std::optional<double> difference(const OfRank& a, const OfRank& b) {
     double largest = 0;
     for (std::size_t stage = 0; stage < a.size(); ++stage) {

@@ -16,7 +16,7 @@ struct CountedMessages {
 
 struct PlanCounts {
     std::vector<std::map<int, CountedMessages>> stages; // by level; as stages_of has them
-    int counted = 0; // ranks that were looked at: all, or those that stand for all
+    int counted = 0;                                    // counted ranks: all, or representatives
     // The largest share by which bytes differ between ranks of which one was counted for all; 0: none do.
     double uneven = 0;
 };

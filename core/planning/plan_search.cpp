@@ -10,9 +10,9 @@ namespace {
 
 // The depth is adjusted for those of the short list that take no longer than this times the best.
 constexpr double near = 1.1;
-// What helps less than this share of the time is no reason for another depth.
+// A gain below this share of the time is no reason for another depth.
 constexpr double gain = 1e-3;
-// Of each kind of structures so many go on from few nodes to more.
+// So many of each kind of structures are kept from few nodes to more.
 constexpr int kept = 2;
 // So many of the best are simulated exactly.
 constexpr std::size_t finalists = 3, most_runners_up = 5;
@@ -179,7 +179,7 @@ int PlanSearch::search(int shortlist) {
     const double fastest = best_time();
     std::vector<FormParameters> short_list;
     for (std::size_t k = 0; k < ranked.size() && static_cast<int>(k) < shortlist; ++k) {
-        // What its busiest link needs is less than any plan of a structure takes.
+        // The time of its busiest link is a lower bound for all plans of a structure.
         if (ranked[k].load < fastest)
             short_list.push_back(with_depth(ranked[k].structure.parameters, ranked[k].best_depth()));
     }
@@ -190,7 +190,7 @@ int PlanSearch::search(int shortlist) {
     for (const auto& [seconds, parameters] : timed)
         if (seconds < near * best_time()) climb(*parameters);
     vary();
-    // Small messages may want another library at every level.
+    // Small messages may be faster with another library at every level.
     if (ranks_ <= mixed_ranks) try_second_libraries(short_list);
     return static_cast<int>(ranked.size());
 }

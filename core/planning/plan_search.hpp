@@ -1,5 +1,5 @@
-// A search for a plan among the structures of a machine (choice.hpp says how it goes), of any composition
-// that may have several forms.
+// A search for a plan among the structures of a machine (choice.hpp describes it), of any composition that
+// may have several forms.
 #pragma once
 
 #include "planning/choice.hpp"
@@ -13,12 +13,12 @@
 
 namespace jali {
 
-// What is simulated: next to no data, all of it, or all of it exactly as it will be, each rank with its part.
+// The simulated load: next to no data, all data, or all data exactly, each rank with its part.
 enum class Load : std::uint8_t { empty, full, exact };
 using CompositionOf = std::function<const Composition&(Form, Load)>;
 
 // More ranks than this: steps in which every rank sends to all are no longer mixed with steps from or to one
-// root. Such plans look alike from no two ranks, and a rank's part is as large as the group. Nor are all
+// root. Such plans have no symmetry of ranks, and a rank's part is as large as the group. Nor are all
 // libraries tried.
 constexpr int mixed_ranks = 64;
 
@@ -59,7 +59,7 @@ class PlanSearch {
 
     std::optional<Estimate> estimate(const Structure& structure);
     std::vector<Estimate> estimates();      // the best first
-    std::vector<StructureKind> promising(); // what goes on to more nodes
+    std::vector<StructureKind> promising(); // kept for more nodes
     std::vector<Candidate> by_time() const; // of those tried that fit
     std::vector<Candidate> grown() const;   // the best of the sample, on all nodes
     int search(int shortlist);              // tries plans; how many structures it began with

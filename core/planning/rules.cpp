@@ -59,7 +59,7 @@ bool is_nested(std::span<const int> ranks_of_hosts) {
     return ranks_of_hosts.size() > 1 && std::ranges::any_of(ranks_of_hosts, [](int n) { return n > 1; });
 }
 
-// The usual algorithm that knows of no hosts.
+// The usual algorithm that ignores hosts.
 std::string_view flat_algorithm(Collective collective) {
     return collective == Collective::all_reduce ? "two_step" : "direct";
 }
@@ -239,7 +239,7 @@ class RulesReader {
         for (const auto& [key, value] : table.entries) {
             if (key == "algorithms") {
                 specs = &value;
-            } else if (key == "ways") { // what it was called once
+            } else if (key == "ways") { // its former name
                 fail(value.line, "'ways' is called 'algorithms': algorithms = " + toml_text(value));
             } else if (key == "why") {
                 found.reason = text_of(key, value);
@@ -349,7 +349,7 @@ class RulesReader {
                  libraries() + "), beside algorithms and why");
     }
 
-    // Those of devices' vendors carry messages, and have collectives themselves.
+    // Libraries of devices' vendors carry messages, and have collectives of their own.
     bool is_devices_library(const std::string& name) const {
         return names_.itself.contains(name) && names_.transports.contains(name);
     }
@@ -438,7 +438,7 @@ class RulesReader {
         if (range.first > range.second) fail(value.line, key + ": nothing is in \"" + *text + "\"");
         return range;
     }
-    // -1: nothing is there; none: what is there is no number.
+    // -1: empty; none: not a number.
     static std::optional<std::int64_t> number_of(std::string text) {
         const auto blank = [](char c) { return c == ' '; };
         text.erase(text.begin(), std::ranges::find_if_not(text, blank));
@@ -463,7 +463,7 @@ class RulesReader {
 
 namespace {
 
-// FNV-1a; what differs by accident is found.
+// FNV-1a; detects accidental differences.
 std::string digest_of(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -541,7 +541,7 @@ bool is_among(const std::vector<std::string>& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
-// Whether the name of an algorithm is one of this collective there, whoever carries its messages.
+// Whether it names an algorithm of this collective there, with any carrier of messages.
 bool is_algorithm(std::string_view text, Collective collective, bool on_devices) {
     const std::string_view name = text.substr(0, text.find(" by "));
     return is_among(names_of_algorithms(collective, on_devices), name) ||

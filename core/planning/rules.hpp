@@ -1,9 +1,8 @@
-// Which algorithm a collective takes where nobody names one: rules, which are entries of a file (rules.toml),
-// and what they ask about.
+// The choice of an algorithm for a collective without a named one: rules, which are entries of a file
+// (rules.toml), and their facts.
 //
-// All that a rule may ask is equal on all ranks, and so are the rules (their digest is compared), so ranks
-// choose alike without a word. What is not possible is skipped with its reason; the choice says which rule it
-// comes from.
+// All facts are equal on all ranks, and so are the rules (their digest is compared), so ranks make the same
+// choice without messages. Impossible algorithms are skipped with the reason; the choice names its rule.
 #pragma once
 
 #include "composition/standard.hpp"
@@ -29,7 +28,7 @@ struct RulesError : std::runtime_error { // names file, line and key
 
 using LibraryVersions = std::map<std::string, std::string, std::less<>>;
 
-// What a rule may ask about a call.
+// The facts of a call that a rule may test.
 struct CollectiveFacts {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
@@ -41,9 +40,9 @@ struct CollectiveFacts {
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
     bool mpi_program = false; // that calls MPI, and jali is between them
-    bool persistent = false;  // arrays stay where they are: it is part of a graph
-    // Of libraries ("mpich", "nccl") that all ranks have in the same version ("2.28.3"). Of the devices'
-    // vendor's where a rule asks.
+    bool persistent = false;  // arrays are fixed: it is part of a graph
+    // Of libraries ("mpich", "nccl") that all ranks have in the same version ("2.28.3"). Those of the
+    // devices' vendor if a rule tests it.
     LibraryVersions versions;
 
     bool on_devices() const { return memory != "host"; }
@@ -51,12 +50,13 @@ struct CollectiveFacts {
 CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                          LibraryVersions versions = {}, bool mpi_program = false);
 
-// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
-// algorithm inside hosts and between them `transport` is inside, and `between` (empty: the same) is between.
+// An algorithm and the carrier of its messages (empty: the usual one), or a library with collectives of its
+// own. An algorithm inside hosts and between them uses `transport` inside, and `between` (empty: the same)
+// between.
 struct AlgorithmSpec {
     std::string name, transport, between;
     bool one_host = false;    // only where all ranks are on one
-    std::string written = {}; // where somebody wrote another name for it
+    std::string written = {}; // if written with another name
 
     bool operator==(const AlgorithmSpec&) const = default;
 };
@@ -65,7 +65,7 @@ std::string text_of(const AlgorithmSpec& spec);
 
 struct CollectiveChoice {
     AlgorithmSpec spec;
-    std::string why; // the rule, and what was skipped
+    std::string why; // the rule, and skipped algorithms
 };
 
 // An algorithm of a rule that holds for a call.
@@ -76,7 +76,7 @@ struct MatchedRule {
     std::vector<std::string> conditions; // of the rule, as its file has them
 };
 
-// Names that a spec may have, besides those of algorithms: libraries that have collectives, and what carries
+// Names that a spec may have, besides those of algorithms: libraries with collectives, and carriers of
 // messages between devices and in memory of hosts.
 struct AlgorithmNames {
     std::set<std::string, std::less<>> itself, transports;
@@ -84,12 +84,12 @@ struct AlgorithmNames {
     std::set<std::string, std::less<>> itself_on_hosts = {std::string(by_mpi)};
 };
 
-// A spec as it is written, of these collectives (none: of any). Throws CollectiveError that says what is
-// wrong and what there is.
+// Reads a written spec for these collectives (none: for any). Throws CollectiveError with the error and the
+// possible names.
 AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> collectives,
                              const AlgorithmNames& names);
 
-// What a spec is for this collective: other names (algorithm_aliases) are replaced. None: it has no such
+// The spec for this collective, with other names (algorithm_aliases) replaced. None: it has no such
 // algorithm.
 std::optional<AlgorithmSpec> spec_for(const AlgorithmSpec& spec, Collective collective, bool on_devices,
                                       const AlgorithmNames& names);
@@ -118,7 +118,7 @@ class ChoiceRules {
     std::size_t size() const { return rules_.size(); }
     bool ask_for_devices_library() const {
         return ask_for_devices_library_;
-    } // whether any asks for its version
+    } // whether any rule tests its version
 
   private:
     struct Condition {
@@ -142,29 +142,29 @@ class ChoiceRules {
     friend class RulesReader;
 };
 
-// Said once, before rules are asked for: who there may be, of all vendors.
+// Set once, before the first use of rules: the possible names, of all vendors.
 void set_algorithm_names(AlgorithmNames names);
 const AlgorithmNames& algorithm_names();
 
 // Names of the algorithms that a collective has on the host, or on devices, of all vendors.
 std::vector<std::string> names_of_algorithms(Collective collective, bool on_devices);
 
-// What a call asks for by name, or the setting where it names none. No name: neither does, or the setting
-// names one that there is only on the host, or only on devices, and the call is on the other. Throws
-// CollectiveError that lists the algorithms there are.
+// The algorithm that the call names, else the setting. No name: neither does, or the setting names one for
+// the host only, or for devices only, and the call is on the other. Throws CollectiveError that lists the
+// algorithms there are.
 CollectiveChoice requested_algorithm(const CollectiveCall& call, bool on_devices);
 
-// What ranks have for calls in the host's memory.
+// The algorithms of ranks for calls in the host's memory.
 struct HostAlgorithms {
-    std::vector<std::string> transports; // of messages (none: whoever is named)
+    std::vector<std::string> transports; // of messages (none: any named one)
     LibraryVersions versions = {};
     bool mpi_program = false; // that calls MPI, and jali is between them
     // Why the MPI library's own collectives are not possible, whatever the call; empty where they are.
     std::string why_not_mpi = "the ranks are not MPI's";
-    bool hands_over = false; // whoever asks can hand any call to MPI as it came
+    bool hands_over = false; // the caller can pass any call to MPI unchanged
 };
 
-// The algorithm of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
+// The algorithm of a call in the host's memory: the requested one, else by the rules. Throws CollectiveError,
 // RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                                 const HostAlgorithms& have = {});
@@ -174,8 +174,8 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
 ChoiceRules read_rules(const std::string& file);
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
-// Read when they are first asked for, and when the settings name another file. Throws RulesError, also where
-// the file cannot be read.
+// Read at the first call, and when the settings name another file. Throws RulesError, also where the file
+// cannot be read.
 std::shared_ptr<const ChoiceRules> collective_rules();
 
 // The text of rules.toml.

@@ -1,4 +1,4 @@
-// What a search for a plan looks at: structures (form, hierarchy, stripe, ring) made from the levels of a
+// The candidates of a search for a plan: structures (form, hierarchy, stripe, ring) made from the levels of a
 // machine, and the libraries that carry messages at each.
 //
 // Nodes are split in one or in several steps; the inside of a node by its levels, in one step, or in halves.
