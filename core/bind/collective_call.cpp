@@ -497,7 +497,7 @@ class PreparedCall {
 
     // --- what runs -----------------------------------------------------------------------------------------
 
-    // The number of buffers: the input and, unless in place, the output.
+    // The input and, unless in place, the output; buffer(k) is null if this rank has none.
     std::size_t buffers() const { return call_.in_place ? 1 : 2; }
     const CallArray* buffer(std::size_t k) const {
         const CallArray& array = k == 0 ? input_ : output_;
