@@ -217,7 +217,7 @@ bool same(const Piece& a, const Piece& b) {
     return a.buffer == b.buffer && a.offset == b.offset;
 }
 
-// What holds of both primitives.
+// Checks for both kinds of primitives.
 void check_primitive(const Composition& composition, const Primitive& primitive) {
     const bool multicast = primitive.kind == Primitive::Kind::multicast;
     const char* what = multicast ? "multicast" : "reduce";
@@ -342,9 +342,9 @@ std::string Composition::describe() const {
     return text;
 }
 
-// The check goes rank by rank. What primitives touch is sorted once per step, by buffer and place; a rank
-// picks from that its own, in order, and one sweep finds overlaps. So p ranks and n primitives cost O(n log n
-// + p s + m) time, where s primitives name many ranks and m name single ones.
+// The check goes rank by rank. The accesses of primitives are sorted once per step, by buffer and place; a
+// rank selects its own, in order, and one sweep finds overlaps. So p ranks and n primitives cost O(n log n +
+// p s + m) time, where s primitives name many ranks and m name single ones.
 namespace {
 
 struct Access {
@@ -362,14 +362,14 @@ struct Interval {
     std::int64_t begin, end;
 };
 
-// What the primitives of one step touch: at single ranks, and, for all ranks of a primitive alike, at many.
+// The accesses of one step's primitives: at single ranks, and at many, the same for all ranks of a primitive.
 struct StepAccess {
     std::vector<std::pair<int, Access>> single; // by rank
     std::vector<std::size_t> first;             // in `single`, of each rank; one more at the end
     std::vector<Access> many;                   // at the ranks of Access::by
 };
 
-// Whether what happens at the root is said by an access of its own and not by the one for all ranks.
+// Whether the root has a separate access instead of the one for all ranks.
 bool root_apart(const Primitive& primitive) {
     return same(primitive.from, primitive.to) && primitive.ranks.contains(primitive.root);
 }
@@ -437,7 +437,7 @@ void pick(const StepAccess& step, int rank, std::vector<Access>& mine) {
                     "; put a fence between them or use another place");
 }
 
-// `mine` is sorted: something overlaps what came before it if it begins before the furthest end so far.
+// `mine` is sorted: an access overlaps an earlier one if it begins before the furthest end so far.
 void check_races(const Composition& composition, std::size_t step, int rank,
                  const std::vector<Access>& mine) {
     const Access *furthest = nullptr, *furthest_write = nullptr;
@@ -452,7 +452,7 @@ void check_races(const Composition& composition, std::size_t step, int rank,
 
 void check_defined(const Composition& composition, std::size_t step, int rank, const Access& access,
                    const std::vector<Interval>& defined) {
-    // Intervals of `defined` are apart: what is defined lies in one of them.
+    // Intervals of `defined` are disjoint: a defined access lies in one of them.
     auto after =
         std::upper_bound(defined.begin(), defined.end(), access.begin,
                          [](std::int64_t begin, const Interval& interval) { return begin < interval.begin; });
@@ -466,7 +466,7 @@ void check_defined(const Composition& composition, std::size_t step, int rank, c
                     ", which is no input and was not written in an earlier step");
 }
 
-// Adds sorted intervals to sorted ones that are apart; joins what touches.
+// Adds sorted intervals to sorted, disjoint ones; joins adjacent ones.
 void unite(std::vector<Interval>& defined, const std::vector<Interval>& more, std::vector<Interval>& spare) {
     if (more.empty()) return;
     spare.clear();

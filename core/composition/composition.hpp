@@ -1,9 +1,10 @@
-// A collective said in three words: multicast, reduction, fence.
+// A collective as a composition of three primitives: multicast, reduction, fence.
 //
 // A composition is the same on all ranks. It names buffers (elements of one type; a buffer may have another
 // size on each rank) and lists primitives over pieces of them. Primitives between two fences run in parallel
-// and must not touch what another of them writes; a fence orders data, it is no barrier. What the primitives
-// mean is defined by `evaluate`, directly on the memory of all ranks; plans (plan.hpp) are judged against it.
+// and must not touch elements that another of them writes; a fence orders data, it is no barrier. `evaluate`
+// defines the meaning of primitives, directly on the memory of all ranks; plans (plan.hpp) are checked
+// against it.
 #pragma once
 
 #include "schedule/element.hpp"
@@ -17,7 +18,7 @@
 
 namespace jali {
 
-// A composition, its parameters or a plan that makes no sense; the message says what would.
+// An invalid composition, parameter or plan; the text names valid ones.
 struct PlanError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
@@ -85,7 +86,7 @@ class Composition {
 
     // Throw PlanError: a rank, buffer or piece that does not exist (at any rank it is used on), an operation
     // that the type does not have, a piece that at the root overlaps the other one without being it. An
-    // average is divided by the number of sources. Nothing is added for no elements, no leaves, or a
+    // average is divided by the number of sources. No primitive is added for no elements, no leaves, or a
     // multicast from a root to itself in place.
     void multicast(Piece from, Piece to, std::int64_t count, int root, RankSet leaves);
     void reduce(Piece from, Piece to, std::int64_t count, RankSet sources, int root, Operation operation,
@@ -98,11 +99,11 @@ class Composition {
     const std::vector<std::vector<Primitive>>& steps() const { return steps_; } // between fences
     const std::vector<Reduction>& reductions() const { return reductions_; }
 
-    // Throws PlanError if two primitives of one step write the same elements, or one reads what another
-    // writes, or something is read that is no input and was not written in an earlier step.
+    // Throws PlanError if two primitives of one step write the same elements, or one reads elements that
+    // another writes, or an element is read that is no input and was not written in an earlier step.
     void check() const;
 
-    // Does it, one primitive after the other, on memory of this process: memory[rank][buffer]. Reductions go
+    // Runs the primitives one after the other on memory of this process: memory[rank][buffer]. Reductions go
     // through their sources in the order of ranks: the reference of all plans, and bit for bit the result of
     // reproducible ones.
     void evaluate(std::span<const std::vector<std::byte*>> memory) const;

@@ -1,4 +1,4 @@
-// What a composition leaves in every buffer of every rank, as symbols: its meaning, without data.
+// The final contents of every buffer of every rank, as symbols: a composition's meaning, without data.
 #pragma once
 
 #include "composition/composition.hpp"
@@ -11,19 +11,20 @@
 
 namespace jali {
 
-struct Evaluation { // [rank * (buffers + 1) + buffer]; the last is a plan's scratch, of which nothing is said
+struct Evaluation { // [rank * (buffers + 1) + buffer]; the last is a plan's scratch, with unspecified
+                    // contents
     std::vector<symbolic::Contents> before, after;
     std::vector<symbolic::Ranges<bool>> written;
 };
 
-// `undefined` is told what is read though it is no input and was not written before; it throws.
+// `undefined` is called for a read of elements that are no input and were not written before; it throws.
 Evaluation evaluate(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,
                     const std::function<void(int rank, const Region&)>& undefined);
 
 // Bytes of a buffer of a rank before a run.
 std::uint64_t label_of_buffer(int rank, int buffer);
 
-// Symbols of an evaluation as values of a rank's events, to which it adds what they need.
+// Symbols of an evaluation as values of a rank's events, to which it adds their operands.
 class ExportedValues {
   public:
     ExportedValues(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,

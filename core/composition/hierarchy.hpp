@@ -1,4 +1,4 @@
-// How ranks are grouped: nested groups, outermost first, down to single ranks.
+// The grouping of ranks: nested groups, outermost first, down to single ranks.
 //
 // Ranks stand at *positions* 0..p-1 along the hierarchy (rank = position unless an order is given); a group
 // is a range of positions. A vector of factors makes equal groups; groups may also be given by their sizes,
@@ -48,7 +48,7 @@ class Hierarchy {
     }
     int groups_of(int level) const; // how many groups there are after that split
 
-    // The first level whose groups tell two positions apart: what a message between them crosses.
+    // The first level whose groups separate two positions, which a message between them crosses.
     int level_between(int a, int b) const;
 
     // Groups into which split `level` cuts the group of level-1 that contains `position`.

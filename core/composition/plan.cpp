@@ -8,7 +8,7 @@ namespace jali {
 
 namespace {
 
-// Planning takes time and memory for each, and no transport has tags for so many (PersistentPlan says so).
+// Planning takes time and memory for each, and no transport has tags for so many (PersistentPlan reports it).
 constexpr int most_chunks = 1 << 16;
 
 } // namespace

@@ -41,7 +41,7 @@ class StepBuilder {
         }
         for (StageOfRank& stage : result_.stages) {
             // By sender, then receiver: both sides of a message have it at the same place of the order, so
-            // that what waits for it (scratch that is used again) cannot wait in a circle.
+            // that waits for it (for scratch to be reused) cannot form a cycle.
             const auto key_of = [this](const HopOfRank& hop) {
                 return std::tuple(hop.sending ? rank_ : hop.peer, hop.sending ? hop.peer : rank_, hop.piece);
             };
@@ -71,8 +71,8 @@ class StepBuilder {
         deliver(number, root, primitive.ranks, from, primitive.ranks.contains(rank_) ? to : Slot{});
     }
 
-    // Sends what the root has (`from`) to every member of `targets` but the root; there it arrives in `to`
-    // (nowhere: this rank only passes the piece on).
+    // Sends the root's `from` to every member of `targets` but the root, into `to` (nowhere: this rank only
+    // forwards the piece).
     void deliver(int number, int root, const RankSet& targets, const Slot& from, const Slot& to) {
         for (int stripe = 0; stripe < routes_.stripes(); ++stripe) {
             routes_.find(root, stripe, targets, here_, role_);
@@ -97,7 +97,7 @@ class StepBuilder {
             if (!role_.takes_part && !at_root) continue;
             const PieceId piece{number, root, stripe};
             Slot value = source ? user(primitive.from) : Slot{};
-            // Children stand by stage, the earliest first; backwards the last ones arrive first.
+            // Children are ordered by stage, the earliest first; backwards the last ones arrive first.
             for (std::size_t end = role_.children.size(); end > 0;) {
                 std::size_t begin = end - 1;
                 while (begin > 0 && role_.children[begin - 1].stage == role_.children[end - 1].stage) --begin;
@@ -112,7 +112,7 @@ class StepBuilder {
     }
 
     // Receives the partial results of children begin..end, which arrive in one stage, and combines them with
-    // what this rank has. Returns where the result is: in `destination` if that is given.
+    // this rank's value. Returns the result's slot: `destination` if given.
     Slot absorb(std::size_t begin, std::size_t end, PieceId piece, const Primitive& primitive,
                 const Slot& value, const Slot* destination, bool averages) {
         const int stage = backwards(role_.children[begin].stage);
@@ -140,7 +140,7 @@ class StepBuilder {
         }
         Slot result = sources[0];
         if (!alone || (destination != nullptr && !(result == *destination))) {
-            // Nobody else needs a partial result that is not shared: the next one may take its place.
+            // A partial result that is not shared has no other use: the next one may replace it.
             const bool replace = !share_ && value.temporary >= 0;
             result = destination != nullptr ? *destination : replace ? value : temporary(piece);
             result_.stages[stage].reduces.push_back(

@@ -8,7 +8,7 @@
 
 namespace jali {
 
-// Where a piece lies on this rank: in a buffer of the composition, or in a temporary one that is given a
+// The location of a piece on this rank: in a buffer of the composition, or in a temporary one, which gets a
 // place in the scratch later. Offsets are in elements and count from the start of the primitive's piece.
 struct Slot {
     int buffer = -1;
@@ -25,7 +25,7 @@ struct PieceId {
     auto operator<=>(const PieceId&) const = default;
 };
 
-// What this rank does in one stage, in every chunk alike.
+// The hops, copies and reductions of this rank in one stage, the same in every chunk.
 struct HopOfRank {
     int peer = 0; // rank
     bool sending = false;

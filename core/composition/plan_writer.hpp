@@ -1,5 +1,5 @@
-// Stages of one rank become steps, chunk by chunk. What the steps become is the sink's business: a
-// schedule (ScheduleBuilder), or nodes of a transfer graph (plan_graph.cpp). Private to these two.
+// Stages of one rank become steps, chunk by chunk. The sink determines the form of steps: a schedule
+// (ScheduleBuilder), or nodes of a transfer graph (plan_graph.cpp). Private to these two.
 #pragma once
 
 #include "composition/plan_steps.hpp"
@@ -14,8 +14,8 @@
 namespace jali {
 
 // Writes the stages of one rank into a sink, in the global order: step of the composition, stage plus
-// chunk, stage. A sink has add_buffer, add_temporary, add and add_need of a ScheduleBuilder; `Sink::named`
-// says whether it wants names of steps.
+// chunk, stage. A sink has add_buffer, add_temporary, add and add_need of a ScheduleBuilder; `Sink::named`:
+// whether it uses names of steps.
 template <class Sink>
 class PlanWriter {
   public:
@@ -111,7 +111,7 @@ class PlanWriter {
         add_reduces(stage.reduces, chunk);
     }
 
-    // Small pieces for one rank travel together, in the order that both sides know; large ones alone.
+    // Small pieces for one rank travel together, in the same order on both sides; large ones alone.
     void add_messages(std::span<const HopOfRank> hops, int chunk) {
         std::vector<const HopOfRank*> together;
         for (const HopOfRank& hop : hops) {
@@ -175,13 +175,13 @@ class PlanWriter {
         tags.steps[tag] = step;
     }
 
-    // Whether a piece stays in the message that brings it instead of being moved to a place of its own.
+    // Whether a piece stays in its received message instead of being moved to a place of its own.
     bool lands_in_message(const HopOfRank& hop, int chunk) const {
         return !hop.sending && hop.slot.temporary >= 0 && !locations_[chunk][hop.slot.temporary].known &&
                part_->temporaries[hop.slot.temporary] == hop.piece;
     }
 
-    // Specs whose inputs came with the same messages make one step.
+    // Specs whose inputs arrived with the same messages make one step.
     void add_reduces(const std::vector<ReduceOfRank>& reduces, int chunk) {
         Reduce step;
         std::vector<int> arrivals, before;

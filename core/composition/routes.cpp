@@ -150,8 +150,8 @@ void Routes::find(int root, int stripe, const RankSet& set, int here, Role& role
     }
     role.takes_part = here == first;
 
-    // The rank of another group that hears from `holder` of group `own`: the one at the same index. The root
-    // has the piece already, so it is never asked to pass it on.
+    // The rank of another group that receives from `holder` of group `own`: the one at the same index. The
+    // root has the piece already, so it never forwards it.
     const auto heir = [&](Group group, int holder, Group own) {
         int position = group.begin + (holder - own.begin) % group.size();
         if (position == root) position = group.begin + (position - group.begin + 1) % group.size();

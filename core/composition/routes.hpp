@@ -1,7 +1,7 @@
 // Which route a piece takes from a root to its targets: stripe, then ring, then tree.
 //
-// A route is a tree of hops over positions of the hierarchy. find() gives one rank's place in it (whom it
-// hears from, whom it tells) without building the rest. Reductions take the same routes backwards.
+// A route is a tree of hops over positions of the hierarchy. find() returns one rank's place in it (its
+// sender and receivers) without building the rest. Reductions take the same routes backwards.
 #pragma once
 
 #include "composition/plan.hpp"

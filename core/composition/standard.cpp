@@ -42,8 +42,7 @@ Counts at_root(int ranks, int root, std::int64_t count) {
     return counts;
 }
 
-// What all collectives need while they are written down. Buffer numbers: in place, `send` and `recv` are both
-// "data".
+// The common data for writing all collectives. Buffer numbers: in place, `send` and `recv` are both "data".
 struct Writer {
     const CollectiveCall& call;
     int ranks;
@@ -99,8 +98,8 @@ void write_broadcast(Writer& w, Form form, std::int64_t count) {
     spread(w, w.recv, at);
 }
 
-// Results of chunks wait in "work", since on ranks other than the root there is no other place: `recv` has no
-// elements there, and what they send is theirs.
+// Results of chunks wait in "work", since ranks other than the root have no other place: `recv` has no
+// elements there, and `send` must not be changed.
 void write_reduce(Writer& w, Form form, std::int64_t count) {
     const int root = w.call.root;
     if (w.call.in_place)
@@ -336,7 +335,7 @@ std::vector<std::size_t> bytes_of_buffers(const CollectiveCall& call, int ranks,
     const auto& counts = call.counts;
     const auto count = [&](int which) { return counts[counts.size() == 1 ? 0 : which]; };
     std::int64_t part = count(rank), whole = 0;
-    if (call.collective == Collective::all_to_all) { // what goes and what comes
+    if (call.collective == Collective::all_to_all) { // sent and received counts
         part = 0;
         for (int other = 0; other < ranks; ++other) {
             whole += count(rank * ranks + other);

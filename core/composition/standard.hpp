@@ -2,10 +2,10 @@
 //
 // Buffers are "send" and "recv"; where only the root sends or receives (broadcast, scatter; reduce, gather)
 // they have no elements elsewhere. In place there is one buffer, "data": the whole vector (broadcast, reduce,
-// all-reduce), or all chunks of which one's own stands at its own place (all-gather, reduce-scatter,
+// all-reduce), or all chunks with the rank's own chunk at its own place (all-gather, reduce-scatter,
 // all-to-all, and the root of scatter and gather; its other ranks hold their chunk alone). Only the result is
-// defined afterwards: in place, a reduce-scatter may leave anything outside the own chunk. Where a form needs
-// room for what is between two steps and neither buffer may hold it, there is a third buffer, "work".
+// defined afterwards: in place, a reduce-scatter may leave any contents outside the own chunk. Where a form
+// needs room for intermediate results that neither buffer may hold, there is a third buffer, "work".
 #pragma once
 
 #include "composition/composition.hpp"
@@ -45,11 +45,11 @@ Collective collective_of(std::string_view name); // also with dashes; throws Pla
 // reduce-scatter = scatter after reduce; all-reduce = all-gather after reduce-scatter. rooted (all-reduce
 // only): broadcast after reduce. mirrored (scatter only): reductions of one source, the root, whose routes
 // are those of a gather with all arrows turned: they leave the root's node by the cards of all its ranks.
-// pairwise (all-to-all only): one step after the other, in which every rank sends to the one so many after
-// it.
+// pairwise (all-to-all only): one step after the other, in which every rank sends to the one at the step's
+// distance after it.
 enum class Form : std::uint8_t { single, composed, rooted, mirrored, pairwise };
 
-// What somebody calls, equal on all ranks.
+// The arguments of a call, equal on all ranks.
 struct CollectiveCall {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
@@ -62,7 +62,7 @@ struct CollectiveCall {
     std::shared_ptr<const UserOperation> user;
     bool in_place = false;
     bool reproducible = false; // combined in the order of ranks
-    std::string algorithm;     // asked for by name; empty: whoever runs it chooses
+    std::string algorithm;     // requested by name; empty: the executing code chooses
 
     bool operator==(const CollectiveCall& other) const;
 };
