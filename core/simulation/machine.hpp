@@ -1,12 +1,12 @@
-// A machine as the simulator sees it: equal nodes of nested parts, wires between the parts, NICs between
+// The simulator's model of a machine: equal nodes of nested parts, wires between the parts, NICs between
 // nodes.
 //
 // Rank r sits on node r / ranks_per_node. A message between two nodes leaves by the NIC to which its sender
 // is bound and enters by its receiver's; inside a node it uses the wires of the outermost level at which the
 // two ranks part. A wire has a bandwidth for each direction and may have one for both together (`duplex`). A
-// library adds what it costs: latency, a gap per message, and what it can move for one rank. Where a rank's
-// memory has a bandwidth, its kernels and what it sends and receives share that. Units here are seconds and
-// bytes; infinity means "no limit". Reading such a machine from a file is Python's business.
+// library adds its costs: latency, a gap per message, and a bandwidth limit per rank. Where a rank's memory
+// has a bandwidth, its kernels and messages share it. Units here are seconds and bytes; infinity means "no
+// limit". Python code reads such a machine from a file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Nic {
     double rated = unlimited;     // bytes/s in one direction, as sold: for bounds
     double bandwidth = unlimited; // bytes/s in one direction, as measured
     double duplex = unlimited;    // in and out together
-    // Of that, what remains (a share) while more than `crowd` messages are under way in the same direction.
+    // The share of it that remains while more than `crowd` messages are active in the same direction.
     int crowd = std::numeric_limits<int>::max();
     double crowded = 1;
 };
@@ -37,7 +37,7 @@ struct NodeLevel {
     double latency = 0; // seconds
 };
 
-// What a library does at a level (level 0: between nodes; 1 + i: inside[i] of the machine).
+// The properties of a library at a level (level 0: between nodes; 1 + i: inside[i] of the machine).
 struct LibraryLevel {
     bool usable = false;
     double latency = 0;           // seconds until the first byte leaves; overlaps earlier messages
@@ -62,7 +62,7 @@ struct Path {
     int links[most_crossed];
 };
 
-// Throws PlanError from `finish` and `path` for what does not fit.
+// Throws PlanError from `finish` and `path` for inconsistent data.
 class Machine {
   public:
     std::string name;
@@ -101,7 +101,7 @@ class Machine {
 
     int links() const { return links_; }
     double capacity(int link) const;   // bytes/s
-    const Nic* nic_of(int link) const; // whose link it is; nullptr: of no NIC
+    const Nic* nic_of(int link) const; // the link's NIC; nullptr: none
     bool ordered(int link) const;      // links of one direction queue: the most urgent goes first
     std::string link_name(int link) const;
 

@@ -14,7 +14,7 @@ namespace {
 using Node = TransferGraph::Node;
 using Kind = TransferGraph::Kind;
 
-// Who wrote and who has read since, by intervals of one buffer.
+// The last writer and the readers since, by intervals of one buffer.
 class Uses {
   public:
     void read(std::size_t begin, std::size_t end, int step, std::vector<int>& needs) {
@@ -83,7 +83,7 @@ class Uses {
     Parts parts_;
 };
 
-// What one chunk of one rank does: nodes by stage, their needs, the messages in each.
+// The work of one chunk of one rank: nodes by stage, their needs, the messages in each.
 class ChunkSink {
   public:
     static constexpr bool named = false;
@@ -98,7 +98,7 @@ class ChunkSink {
         return -static_cast<int>(temporaries_.size());
     }
 
-    // Tags that come again are the business of PlanGraph, which sees all chunks.
+    // PlanGraph handles repeated tags, since it has all chunks.
     void add_need(int, int) {}
 
     template <class Action>
@@ -295,7 +295,7 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
         first[static_cast<std::size_t>(chunk) * steps * stages + stage] = next;
         next += sink.first_of_stage[stage + 1] - sink.first_of_stage[stage];
     });
-    // A tag comes again after so many messages with a peer, and its messages must not overtake each other.
+    // A tag is reused after so many messages with a peer, and its messages must not overtake each other.
     struct TagUse {
         std::int64_t count = 0;
         std::vector<std::pair<std::int64_t, int>> nodes; // (messages before it, node)

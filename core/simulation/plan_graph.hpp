@@ -1,9 +1,9 @@
 // One rank's part of a plan as nodes of a transfer graph, without a schedule in between.
 //
-// Chunks of a pipeline do alike: those whose pieces have the same sizes differ in nothing but their number,
-// as long as no two primitives use the same elements in pieces cut differently. So a chunk of each kind is
-// written once, with all needs, and repeated. Where chunks are not apart, schedules are made and added as
-// they are. Either way the graph is that of the schedules: the same nodes, in the same order, with the same
+// Chunks of a pipeline are equivalent: those whose pieces have the same sizes differ only in their number, as
+// long as no two primitives use the same elements in pieces cut differently. So a chunk of each kind is
+// written once, with all needs, and repeated. Where chunks are not disjoint, complete schedules are made and
+// added. Either way the graph is that of the schedules: the same nodes, in the same order, with the same
 // needs.
 #pragma once
 
@@ -22,10 +22,10 @@ class PlanGraph {
     // Whether chunks touch no elements of each other, and memory for temporaries is not bounded.
     bool chunks_apart() const { return apart_; }
 
-    // Adds what `rank` does; the graph coalesces.
+    // Adds the part of `rank`; the graph coalesces.
     void add(TransferGraph& graph, int rank) const;
 
-    // Adds one chunk of each kind only: what ranks are compared by. Needs chunks_apart().
+    // Adds one chunk of each kind only, to compare ranks. Needs chunks_apart().
     void add_kinds(TransferGraph& graph, int rank) const;
 
   private:

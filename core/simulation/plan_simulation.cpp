@@ -25,7 +25,7 @@ bool roots_alike(const Composition& composition) {
     return true;
 }
 
-// Compares what ranks do with what they should do by a symmetry.
+// Compares the parts of ranks with those predicted by a symmetry.
 class Comparison {
   public:
     Comparison(const PlanGraph& plan, int ranks, bool only_messages)

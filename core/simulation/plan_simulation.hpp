@@ -1,4 +1,4 @@
-// Plans on described machines: the graph of all ranks, or of those that stand for all, and its simulation.
+// Plans on described machines: the graph of all ranks, or of representatives, and its simulation.
 #pragma once
 
 #include "composition/plan.hpp"
@@ -9,9 +9,9 @@ namespace jali {
 struct PlanSimulation {
     SimulationResult result;
     int planned = 0; // ranks whose part was made
-    // Whether ranks that were taken to do the same do. If not, they send the same messages but for `uneven`,
-    // a share of their sizes, and may copy a little more or less in between: the result is an estimate. So it
-    // is where they form a ring, whose links may be shared in other ways that are as fair.
+    // Whether ranks treated as equivalent are so. If not, they send the same messages except for `uneven`, a
+    // share of their sizes, and may copy a little more or less in between: the result is an estimate. It is
+    // also one if they form a ring, whose links may have other, equally fair shares.
     bool exact = true;
     double uneven = 0;
 };

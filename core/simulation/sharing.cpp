@@ -1,4 +1,4 @@
-// Shares of links, kept up to date as transfers come and go.
+// Shares of links, updated when transfers begin and end.
 #include "simulation/sharing.hpp"
 
 #include <algorithm>
@@ -83,8 +83,9 @@ void Shares::remove(int number, double now) {
     free_.push_back(number);
 }
 
-// Offers of one link, from what its transfers can use: the smallest offer of their other links. What crosses
-// the link in two places (it stands for two links that do alike) gets the same offer in both.
+// Offers of one link, from the rates that its transfers can use: the smallest offer of their other links. A
+// transfer that crosses the link twice (the link represents two equivalent ones) gets the same offer for
+// both.
 void Shares::share(int link) {
     const auto& members = on_link_[link];
     double left = links_[link].capacity;
@@ -106,7 +107,7 @@ void Shares::share(int link) {
             waiting += flow.at[members[k].second].times;
         }
         std::sort(wanted_.begin(), wanted_.end());
-        // Water filling: the modest ones get what they want, the others an equal share of the rest.
+        // Water filling: transfers with low limits get their limits, the others an equal share of the rest.
         double rest = left, level = infinity;
         for (std::size_t k = 0; k < wanted_.size(); ++k) {
             const auto& [flow, slot] = members[wanted_[k].second];
@@ -131,7 +132,7 @@ void Shares::share(int link) {
                 flow.touched = true;
                 touched_.push_back(members[k].first);
             }
-            // Other links hear of it if it bounds, or did bound, what the transfer can use there.
+            // Other links are updated if it limits, or did limit, the transfer's rate there.
             const double smaller = std::min(now, before);
             for (int j = 0; j < flow.count; ++j) {
                 if (flow.at[j].link == link) continue;

@@ -1,9 +1,9 @@
-// Who gets how much of a link: the fluid model of transfers that share links.
+// The fluid model of transfers that share links.
 //
-// Every transfer under way crosses some links, which give them max-min fair shares of their capacity. An
-// ordered link serves the most urgent class first; what that cannot use, because its transfers are held up
-// elsewhere, goes to the next class. A link offers each of its transfers a rate; a transfer flows at its
-// smallest offer. A change is passed on from link to link as long as offers change by more than a small
+// Every active transfer crosses some links, which give them max-min fair shares of their capacity. An ordered
+// link serves the most urgent class first; capacity that this class cannot use, because its transfers are
+// limited elsewhere, serves the next class. A link offers each of its transfers a rate; a transfer flows at
+// its smallest offer. A change is propagated from link to link as long as offers change by more than a small
 // fraction, so that its cost does not depend on the size of the machine.
 #pragma once
 
@@ -25,7 +25,7 @@ class Shares {
 
     double capacity(int link) const { return links_[link].capacity; }
 
-    // A link as a transfer uses it. `times`: one transfer may stand for several that do alike; so many of
+    // A link as a transfer uses it. `times`: one transfer may represent several equivalent ones; so many of
     // them cross this link.
     struct Crossing {
         int link = 0, times = 1;
@@ -33,7 +33,7 @@ class Shares {
     // `name` is the caller's. At most 12 links, none unlimited; one may be crossed in two places.
     void add(int name, double bytes, std::uint64_t priority, std::span<const Crossing> crossings, double now);
 
-    void settle(double now); // shares after transfers came and went
+    void settle(double now); // shares after transfers began and ended
     double next_end() const; // infinity: none under way
     void take_ended(double until, double now, std::vector<int>& names);
     double busy(int link) const { return busy_[link]; }

@@ -1,4 +1,4 @@
-// The event loop: what is ready starts, what is under way shares links, what ends enables others.
+// The event loop: ready nodes start, active transfers share links, ended nodes enable others.
 #include "simulation/simulator.hpp"
 #include "settings/counted.hpp"
 
@@ -64,8 +64,8 @@ class Simulation {
         int running = -1;
         std::set<Waiting> waiting;
     };
-    // Messages of one pair and library: their path, and the queue they stand in. With a symmetry the links
-    // are those that stand for all that shifts make of them, and so many transfers cross each at once.
+    // Messages of one pair and library: their path, and their queue. With a symmetry the links represent all
+    // their shifted images, and so many transfers cross each at once.
     struct Connection {
         int from = 0, to = 0;
         int library = 0;
@@ -106,7 +106,7 @@ class Simulation {
     std::vector<std::int64_t> next_begin_;
     std::vector<std::int32_t> next_, missing_;
     std::vector<std::int32_t>
-        next_shift_; // with a symmetry: where the earlier node is, seen from the later one
+        next_shift_; // with a symmetry: the earlier node's position relative to the later one
     std::vector<double> ready_at_, begin_, end_;
     std::vector<std::int32_t> cause_, cause_shift_;
     std::vector<std::int32_t> connection_of_; // per transfer
@@ -116,7 +116,7 @@ class Simulation {
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<int> instantly_; // ended in the moment they began
     std::int64_t done_ = 0, event_count_ = 0;
-    int order_ = 1; // so many transfers do what one does
+    int order_ = 1; // so many transfers are equivalent to one
     std::vector<LinkUse> links_;
     std::vector<LevelUse> levels_;
 };
@@ -177,7 +177,7 @@ int Simulation::link_root(int link) {
     return link;
 }
 
-// Which links stand for which. A link of a transfer is one of those that it uses when its sender, or its
+// Assigns representatives to links. A link of a transfer is one of those that it uses when its sender, or its
 // receiver, is shifted to a representative; cards go with the ranks bound to them.
 void Simulation::join_links() {
     const Symmetry& symmetry = *graph_.symmetry_;
@@ -246,7 +246,7 @@ void Simulation::start(int k, double now, int after) {
         if (!cause_shift_.empty()) cause_shift_[k] = 0;
     }
     if (node.kind == Kind::send) {
-        // The latency of a message that had to wait overlaps what it waited for.
+        // The latency of a delayed message overlaps its wait.
         const double at = std::max(now, ready_at_[k] + connections_[connection_of_[k]].path.latency);
         if (at > now)
             events_.push({at, priority(node.mark), k});
@@ -262,7 +262,7 @@ void Simulation::start(int k, double now, int after) {
         instantly_.push_back(k);
 }
 
-// What needs no turn: nothing, a delay, or a kernel, which takes its share of the rank's memory.
+// Nodes without a queue: nothing, a delay, or a kernel, which takes its share of the rank's memory.
 void Simulation::compute(int k, double now) {
     const Node& node = graph_.node(k);
     const int link = machine_.memory_link(node.rank);
@@ -337,7 +337,7 @@ SimulationResult Simulation::run(bool summary) {
     if (graph_.symmetry_ != nullptr) cause_shift_.assign(n, 0);
     engines_.resize(graph_.ranks());
     levels_.resize(machine_.levels());
-    // What is ready at the start begins in the order of priority, as a rank would post it.
+    // Nodes that are ready at the start begin in the order of priority, as a rank would post them.
     std::vector<Waiting> first;
     int total = 0;
     for (int k = 0; k < n; ++k) {
@@ -361,7 +361,8 @@ SimulationResult Simulation::run(bool summary) {
         const double transfer = shares_.next_end();
         now = std::min(event, transfer);
         if (std::isinf(now)) break;
-        // What ends within a billionth of the time ends together: equal transfers differ by rounding only.
+        // Nodes whose ends differ by a billionth of the time end together: equal transfers differ by rounding
+        // only.
         const double until = now * (1 + 1e-9);
         shares_.take_ended(until, now, ended);
         for (const int k : ended) end(k, now);
@@ -431,7 +432,7 @@ SimulationResult Simulation::result(bool summary) {
     r.begin = begin_;
     r.end = end_;
     if (graph_.symmetry_ != nullptr) spread_links(r.links);
-    // A step is seen from the one after it; the last is where the graph has it.
+    // A step is relative to the next one; the last is at its place in the graph.
     int at = 0;
     for (int k = last; k >= 0; k = cause_[k]) {
         const Node& node = graph_.node(k);
@@ -446,7 +447,7 @@ SimulationResult Simulation::result(bool summary) {
     return r;
 }
 
-// From the links that stand for others to all.
+// From representative links to all.
 void Simulation::spread_links(std::vector<LinkUse>& uses) {
     struct Source {
         const Connection* connection = nullptr;

@@ -1,11 +1,11 @@
-// Runs schedules on a machine that is only described: a discrete-event simulation of all ranks.
+// Runs schedules on a described machine: a discrete-event simulation of all ranks.
 //
 // It works on the transfer graph of the schedules. A transfer begins when both its sides are ready
-// (rendezvous) and the earlier messages of its pair and library have gone; transfers under way share links.
-// In links of one direction those of an earlier chunk and stage go first, as in a queue; what binds both
-// directions together is shared in a max-min fair way. A rank copies and reduces one thing at a time; kernels
-// that run side by side share its memory with each other and with its messages, the most urgent first. It
-// moves no data and checks no results.
+// (rendezvous) and the earlier messages of its pair and library have been sent; active transfers share links.
+// In links of one direction those of an earlier chunk and stage go first, as in a queue; a limit on both
+// directions together is shared in a max-min fair way. A rank runs one copy or reduction at a time;
+// concurrent kernels share its memory with each other and with its messages, the most urgent first. It moves
+// no data and checks no results.
 #pragma once
 
 #include "simulation/machine.hpp"
@@ -48,7 +48,7 @@ struct SimulationResult {
     std::vector<StageUse> stages;
     std::vector<LevelUse> levels;        // physical: 0 between nodes
     int bottleneck = -1;                 // the link that was needed longest, relative to its capacity
-    double bottleneck_load = 0;          // seconds that it takes at least
+    double bottleneck_load = 0;          // its least time in seconds
     std::vector<Critical> critical_path; // from first to last
     std::vector<double> begin, end;      // of each node of the graph
 };
@@ -57,7 +57,7 @@ struct SimulationResult {
 // critical path, no times of nodes, and of links that do alike only the first.
 SimulationResult simulate(const TransferGraph& graph, const Machine& machine, bool summary = false);
 
-// Asks for the schedule of each rank once (twice if coalescing made a cycle: then without).
+// Calls schedule_of once for each rank (twice if coalescing made a cycle: then without).
 SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine);
 
 } // namespace jali

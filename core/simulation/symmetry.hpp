@@ -1,10 +1,10 @@
-// Which ranks of a plan on a machine do alike: those that differ by a shift of digits.
+// Equivalent ranks of a plan on a machine: those that differ by a shift of digits.
 //
 // Ranks in equal groups of equal groups are numbers with digits, one per split. Shifting digits (each on its
 // own, modulo its factor) turns an all-gather's plan into itself, ranks renamed, and a machine of equal parts
-// as well. Transfers that such shifts carry into each other begin and end together, so that one of them
-// stands for all. Digits whose shift does not fit, like those of tiles that share cards unevenly, stay as
-// they are.
+// as well. Transfers that such shifts map to each other begin and end together, so that one of them
+// represents all. Digits whose shift is no symmetry, like those of tiles that share cards unevenly, are not
+// shifted.
 #pragma once
 
 #include "composition/hierarchy.hpp"

@@ -57,10 +57,9 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     first_of.reserve(schedule.steps().size());
     std::unordered_map<Key, int, KeyHash> known;
     std::unordered_map<Key, std::int64_t, KeyHash>
-        sent; // messages so far, per direction, peer, library and tag
-    std::vector<int>
-        last_need; // per node of this rank: who asked for it last, so that no need is listed twice
-    std::vector<std::pair<int, int>> needs; // (node, what it needs)
+        sent;                   // messages so far, per direction, peer, library and tag
+    std::vector<int> last_need; // per node of this rank: its last dependent, so that no need is listed twice
+    std::vector<std::pair<int, int>> needs; // (node, its predecessor)
 
     const auto new_node = [&](Node node) {
         node.rank = rank;
@@ -274,7 +273,7 @@ void TransferGraph::finish(const Symmetry* symmetry, double slack) {
         const Node& node = nodes_[k];
         if (node.kind != Kind::receive) continue;
         int from = node.peer, to = node.rank;
-        if (symmetry != nullptr) { // the send that stands for it
+        if (symmetry != nullptr) { // the send that represents it
             shift_[k] = symmetry->shift_of(from);
             from -= shift_[k];
             to = symmetry->shifted_back(to, shift_[k]);

@@ -1,4 +1,4 @@
-// What all ranks send and compute, as one compact graph: the simulator's view of schedules.
+// The messages and computations of all ranks, as one compact graph: the simulator's form of schedules.
 //
 // Schedules come rank by rank and shrink at once: sends and receives of one pair, stage, chunk and library
 // become one transfer, reductions of one rank, stage and chunk one piece of work, copies two: those into
@@ -18,8 +18,8 @@ namespace jali {
 
 class TransferGraph {
   public:
-    // send stands for the transfer, receive for the side that was joined, delay for time in which nothing is
-    // used up; a kernel takes the memory of its rank, of which others that run meanwhile leave it a part.
+    // send represents the transfer, receive the joined side, delay a time without use of resources; a kernel
+    // uses the memory of its rank, shared with concurrent ones.
     enum class Kind : std::uint8_t { send, receive, copy, reduction, nothing, kernel, delay };
     struct Node {
         Kind kind = Kind::nothing;
@@ -33,7 +33,7 @@ class TransferGraph {
     // Without coalescing every step is a node of its own.
     explicit TransferGraph(int ranks, bool coalesce = true);
 
-    // Adds what `rank` does. Throws ScheduleError for a peer that does not exist.
+    // Adds the schedule of `rank`. Throws ScheduleError for a peer that does not exist.
     void add(int rank, const Schedule& schedule);
 
     // The same, node by node: coalesced already, libraries by their place in `libraries`. Needs count from
@@ -46,7 +46,7 @@ class TransferGraph {
     std::optional<double> difference(const TransferGraph& other, const std::vector<int>& peer_of,
                                      bool only_messages = false) const;
 
-    // By hand: nodes with what they need (numbers of earlier nodes). `bytes` of work count reads and writes.
+    // By hand: nodes with their needs (numbers of earlier nodes). `bytes` of work count reads and writes.
     int add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
                      const std::vector<int>& needs);
     int add_work(int rank, double bytes, bool reduction, Mark mark, const std::vector<int>& needs);
@@ -81,9 +81,9 @@ class TransferGraph {
     std::vector<Node> nodes_;
     std::vector<std::int64_t> needs_begin_{0};
     std::vector<std::int32_t> needs_;
-    std::vector<std::int32_t> joined_; // node -> the node that stands for it
-    std::vector<std::int32_t> shift_; // ... which this shift carries to where the node is; empty: no symmetry
-    std::vector<int> library_of_;     // of the rank that is being added
+    std::vector<std::int32_t> joined_; // node -> its representative
+    std::vector<std::int32_t> shift_;  // ... which this shift maps to the node; empty: no symmetry
+    std::vector<int> library_of_;      // of the rank that is being added
     std::vector<std::string> libraries_;
 };
 
