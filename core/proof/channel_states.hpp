@@ -1,5 +1,5 @@
-// How the queues of every channel of a rank stand, up to whole turns of them: channels with equal states, on
-// all ranks, do the same in launches that treat them alike.
+// The state of the queues of every channel of a rank, modulo whole turns: channels with equal states, on all
+// ranks, behave the same in launches that treat them alike.
 #pragma once
 
 #include "running/collective_kernel.hpp"

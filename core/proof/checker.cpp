@@ -202,7 +202,7 @@ class Checker : public ProofWords {
         return events_with_contents(*of_ranks_[rank], rank, locations, options_.reproducible, step_of_[rank]);
     }
 
-    // What is there before, and what shall be in the end.
+    // Records the initial contents and the required final ones.
     void record_meaning(RankEvents& events, const Evaluation& meaning, symbolic::Symbols& symbols) const {
         ExportedValues exported(composition_, symbols, options_.reproducible, events.operations,
                                 events.values);

@@ -1,10 +1,10 @@
-// The proof that the schedules of all ranks, together, do what a composition says.
+// The proof that the schedules of all ranks, together, implement a composition.
 //
-// Schedules are reported as events (schedule/scheduled_events) and proved as whatever runs on devices is
-// (schedule/prover); here stands what is a plan's: that schedules are of this composition, what their buffers
-// hold before and shall hold after, and how errors name steps and elements. No data is run: one order
-// suffices, because all accesses that conflict are proved to be ordered. It does not judge speed, and knows
-// no kernels.
+// Schedules are reported as events (schedule/scheduled_events) and proved like work on devices
+// (schedule/prover); this file adds the properties of plans: schedules belong to this composition, their
+// buffers have given initial and required final contents, and errors name steps and elements. No data is
+// used: one order suffices, because all conflicting accesses are proved to be ordered. It does not judge
+// speed, and supports no kernels.
 #pragma once
 
 #include "composition/composition.hpp"
@@ -32,7 +32,7 @@ struct CheckOptions {
 };
 
 // of_ranks[r] is the schedule of rank r; its buffers are those of the composition, then "scratch". Throws
-// CheckError, which names rank, step, buffer and elements, and what was expected.
+// CheckError, which names rank, step, buffer and elements, and the expected contents.
 void check_plan(const Composition& composition, std::span<const Schedule* const> of_ranks,
                 const CheckOptions& options = {});
 

@@ -1,17 +1,17 @@
-// What launches of the kernel of collectives do (prelude/collective.hpp), read from what they are given.
+// Decodes launches of the kernel of collectives (prelude/collective.hpp) from their arguments.
 //
 // A block of threads is a channel, and slices of regions are disjoint: every region is cut alike into
 // iterations x channels of them, and regions are equal or disjoint where one of two is written (both is
-// checked for all of them: LaunchedProgram). So what two channels do concerns other bytes and other messages,
-// and one that begins in the state of another, but for whole turns of its queues, does the same there.
-// Therefore events are made of the first, the last and one between of all channels that begin alike on all
-// ranks (GpuPlan::choose_channels). Of all others it is checked that they begin so, and ranks compare how
-// many messages they have passed, and the bytes and slices of every message.
+// checked for all of them: LaunchedProgram). So two channels use different bytes and different messages, and
+// channels that begin in equal states, modulo whole turns of their queues, behave the same. Therefore events
+// are made of the first, the last and one between of all channels that begin alike on all ranks
+// (GpuPlan::choose_channels). All others are checked to begin in the same states, and ranks compare their
+// counts of messages, and the bytes and slices of every message.
 //
-// Within a block, threads meet; what they touch between two meetings needs no order among instructions, since
-// the thread that has a packet of a slice is the same in all of them and dependent slices are equal. Words
-// are set and waited for by single threads between meetings, so these events follow the instructions before,
-// and instructions after the next meeting follow them.
+// Within a block, threads meet; their accesses between two meetings need no order among instructions, since
+// the thread of a packet of a slice is the same in all of them and dependent slices are equal. Words are set
+// and waited for by single threads between meetings, so these events follow the instructions before, and
+// instructions after the next meeting follow them.
 #include "composition/evaluation.hpp"
 #include "proof/channel_states.hpp"
 #include "proof/launched_program.hpp"
@@ -34,7 +34,7 @@ struct Queues {
     std::int64_t channels = 0;
     // [channel][rank][2]: messages sent and received before the next launch.
     std::vector<std::int64_t> numbers;
-    bool said = false; // what these are at the beginning
+    bool said = false; // whether the initial numbers are stated
     // Launches that had messages from a rank, or to it: by the rank and whether to it.
     std::map<std::pair<std::int64_t, bool>, std::int64_t> launches;
 };
@@ -79,7 +79,7 @@ class CollectiveKernels : public KernelFamily {
         expect(event);
         for (const auto& [address, queues] : queues_)
             for (const auto& [pair, launches] : queues.launches) {
-                const auto [peer, sent] = pair; // as many messages have gone as came
+                const auto [peer, sent] = pair; // as many messages were sent as received
                 const std::int64_t from = sent ? d_.rank() : peer, to = sent ? peer : d_.rank();
                 require_agreement(event, {8, from, to, d_.runs()},
                                   queues.numbers[static_cast<std::size_t>(2 * peer + !sent)]);
@@ -102,7 +102,7 @@ class CollectiveKernels : public KernelFamily {
         return how_;
     }
 
-    // The results of a run; of regions of which not all slices are looked at, those that are.
+    // The results of a run; of partly checked regions only the checked slices.
     void expect(int event) {
         how();
         auto& values = d_.events().values;
@@ -186,13 +186,13 @@ class CollectiveKernels : public KernelFamily {
         note_written(p);
     }
 
-    // Whoever says this says the same.
+    // All events that state `about` must state the same value.
     void require_agreement(int event, std::initializer_list<std::int64_t> about, std::int64_t value) {
         std::uint64_t label = 0;
         for (const std::int64_t part : about) label = mixed(label, static_cast<std::uint64_t>(part));
         d_.events().said.push_back({label, value, event});
     }
-    // What both ends of messages have to know alike, for all channels.
+    // Values that must be equal at both ends of messages, for all channels.
     void say(const LaunchedProgram& p, Queues& queues, int event) {
         const CollectiveArguments& a = p.a;
         std::int64_t what = 0;
@@ -243,7 +243,7 @@ class CollectiveKernels : public KernelFamily {
         return queues;
     }
 
-    // Every channel begins like the one that is looked at for it.
+    // Checks that every channel begins like its representative.
     void check_alike(const CollectiveArguments& a, const Queues& queues) {
         const GpuAddress mine = d_.entries<GpuAddress>(a.memories, a.ranks)[static_cast<std::size_t>(a.rank)];
         const std::int64_t pairs = queues.channels * a.ranks;
@@ -258,7 +258,7 @@ class CollectiveKernels : public KernelFamily {
                                  " that have passed messages in another way");
     }
 
-    // Words of this rank's memory when the recording began; looked at together.
+    // Words of this rank's memory at the beginning of the recording; read together.
     std::vector<std::int64_t> words_at(GpuAddress address, std::int64_t count) {
         const auto found = d_.entries<std::int64_t>(address, count);
         for (std::int64_t k = 0; k < count; ++k)
@@ -402,7 +402,7 @@ class CollectiveKernels : public KernelFamily {
             std::vector<int> done(static_cast<std::size_t>(together), -1);
             c.before.clear();
             for (std::int64_t k = 0; k < together; ++k) {
-                // where there are fewer warps than instructions, a warp does one after the other
+                // with fewer warps than instructions, a warp runs several in turn
                 const std::int64_t ahead = warps <= together ? k - warps : -1;
                 const auto follows =
                     ahead >= 0 && done[ahead] >= 0 ? std::vector<std::int32_t>{done[ahead]} : begin;
@@ -459,7 +459,7 @@ class CollectiveKernels : public KernelFamily {
         return event;
     }
 
-    // The flags of all slots that this instruction may come to read, as they were at the beginning.
+    // Checks the initial flags of all slots that this instruction may read.
     void check_flags(const LaunchedChannel& c, const DeviceInstruction& i) {
         for (std::int32_t s = 0; s < i.sources; ++s) {
             const DeviceOperand& o = c.p.sources[i.first_source + s];
@@ -467,7 +467,7 @@ class CollectiveKernels : public KernelFamily {
                 first_of(c.slot(c.p.a.rank, ~o.where, n));
         }
     }
-    // The number that a slot's first flag stood for then: the last up to this one that has these 32 bits.
+    // The number that a slot's first flag meant then: the last up to `number` with these 32 bits.
     std::int64_t flag_of(GpuAddress slot, std::int64_t number) {
         const auto flag = static_cast<std::uint32_t>(static_cast<std::uint64_t>(first_of(slot)) >> 32);
         return number - static_cast<std::uint32_t>(static_cast<std::uint32_t>(number) - flag);
@@ -479,7 +479,7 @@ class CollectiveKernels : public KernelFamily {
     std::int32_t how_ = -1;
     std::map<GpuAddress, Queues> queues_; // by their numbers
     std::map<GpuAddress, std::int64_t> words_;
-    // of this run: (buffer, offset, bytes) that programs with messages wrote; the slices that are looked at
+    // of this run: (buffer, offset, bytes) that programs with messages wrote; the checked slices
     std::map<std::tuple<int, std::uint64_t, std::uint64_t>,
              std::vector<std::pair<std::uint64_t, std::uint64_t>>>
         written_;

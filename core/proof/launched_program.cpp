@@ -82,7 +82,7 @@ void LaunchedProgram::check_operand(const DeviceOperand& o, const DeviceInstruct
         check(b < plan->buffers.size(), "uses buffer " + to_string(o.where));
         const RecordedPlan::Buffer& buffer = plan->buffers[b];
         const auto begin =
-            static_cast<std::int64_t>(a.buffers[b] - buffer.address) + o.offset; // from where it really lies
+            static_cast<std::int64_t>(a.buffers[b] - buffer.address) + o.offset; // from its real address
         check(begin >= 0 && static_cast<std::uint64_t>(begin + i.bytes) <= buffer.bytes,
               "uses bytes " + to_string(begin) + " to " + to_string(begin + i.bytes) + " of buffer " +
                   to_string(o.where) + ", which has " + to_string(buffer.bytes));

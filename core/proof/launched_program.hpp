@@ -1,5 +1,5 @@
-// A launch of the kernel of collectives as it was given to the driver: its arguments and its table, and what
-// has to hold for all channels and iterations of it.
+// A recorded launch of the kernel of collectives: its arguments and its table, and conditions for all its
+// channels and iterations.
 #pragma once
 
 #include "proof/recorded_plan.hpp"
@@ -15,9 +15,9 @@
 namespace jali {
 
 struct LaunchedProgram {
-    // Throws ScheduleError for what the kernel could not run, for memory that there is not, and unless slices
-    // of channels and iterations cover every region, and two of them are the same bytes in the same packets
-    // or others, where one is written.
+    // Throws ScheduleError for programs that the kernel cannot run, for memory that does not exist, and
+    // unless slices of channels and iterations cover every region, and two of them, if one is written, are
+    // the same bytes in the same packets or disjoint.
     LaunchedProgram(CallDecoder& decoder, const RecordedPlan& plan, const DriverCall& call);
 
     // Where the slice of a region begins, and its bytes; none or less: nothing is in it.
@@ -52,7 +52,8 @@ struct LaunchedChannel {
     const LaunchedProgram& p;
     std::int64_t channel;                    // -1: all of a program without messages
     const std::int64_t* numbers;             // [rank][2] at the beginning of the launch
-    std::vector<std::int32_t> before, unmet; // what comes next follows; what the next meeting waits for
+    std::vector<std::int32_t> before, unmet; // predecessors of later events; events that the next meeting
+                                             // waits for
     std::string name;
 
     bool all() const { return channel < 0; }

@@ -28,7 +28,7 @@ void RecordedPlan::expect(const Composition& composition, bool reproducible, int
     ExportedValues exported(composition, symbols, reproducible, operations, values);
     const std::size_t size = size_of(composition.type()), all = composition.buffers().size();
     for (int b = 0; b < user_buffers; ++b) {
-        // what the composition does not write stays what it is, also in buffers that hold no input
+        // bytes that the composition does not write are preserved, also in buffers without input
         const std::uint64_t bytes = static_cast<std::uint64_t>(composition.buffers()[b].count(rank)) * size;
         std::vector<symbolic::Range<Content>> ranges;
         std::uint64_t at = 0;
@@ -44,7 +44,7 @@ void RecordedPlan::expect(const Composition& composition, bool reproducible, int
     }
 }
 
-// So many that every queue of messages goes round: what was read is then overwritten.
+// Enough that every queue of messages wraps around: read slots are then overwritten.
 int GpuPlan::runs_to_record(Communicator& communicator) const {
     std::int64_t most = 3;
     for (const Stage& stage : stages_) {
@@ -68,7 +68,8 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
         if (stage.arguments.ranks > 0) a = &stage.arguments;
     }
     gpu_->synchronize();
-    communicator.barrier(what);                                            // now the words of all ranks stand
+    communicator.barrier(what);                                            // the words of all ranks are final
+                                                                           // now
     std::vector<std::int32_t> mine(static_cast<std::size_t>(channels), 0); // the first channel alike
     if (!connections_.empty()) {
         std::iota(mine.begin(), mine.end(), 0);
@@ -91,7 +92,7 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
         for (std::size_t c = 0; c < states.size(); ++c)
             mine[c] = first.emplace(states[c], static_cast<std::int32_t>(c)).first->second;
     }
-    std::vector<std::vector<std::int32_t>> of_channel(mine.size()); // what each rank says of it
+    std::vector<std::vector<std::int32_t>> of_channel(mine.size()); // the report of each rank
     for (const auto& reported : communicator.all_gather(std::as_bytes(std::span(mine)), what)) {
         if (reported.size() != mine.size() * sizeof mine[0])
             throw PlanError(what_ + " has " + std::to_string(channels) + " channels here, others elsewhere");

@@ -1,8 +1,8 @@
-// What calls are recorded of a collective on a device, and what shall come out.
+// The recorded calls of a collective on a device, and the required result.
 //
-// What the kernel does stands in what it is given: its arguments, its table and the numbers of messages in
-// device memory. From the plan come the variant that the kernel was compiled for and where memory ends; from
-// the composition comes what every byte of the buffers is in the end.
+// The kernel's input defines its work: its arguments, its table and the numbers of messages in device memory.
+// The plan supplies the kernel's compiled variant and the ends of memory; the composition supplies the final
+// value of every byte of the buffers.
 #pragma once
 
 #include "composition/composition.hpp"
@@ -28,14 +28,14 @@ struct RecordedPlan : RecordedSubject {
         std::int64_t shift = 0;
     };
 
-    // What `composition` says of the buffers of a rank.
+    // Records the contents of a rank's buffers by `composition`.
     void expect(const Composition& composition, bool reproducible, int rank);
 
     std::unique_ptr<KernelFamily> family(CallDecoder& decoder,
                                          std::span<const DriverCall> calls) const override;
 
     void* kernel = nullptr;
-    Wire wire = Wire::slotted; // what the kernel was compiled for, and how it combines, if it does
+    Wire wire = Wire::slotted; // the kernel's compiled variant, and its reduction, if any
     bool combines = false;
     CombiningOperation how{};
     std::int64_t warp = 1;         // threads
