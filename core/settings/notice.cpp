@@ -10,7 +10,7 @@ namespace jali {
 namespace {
 
 std::function<void(const std::string&)>& warner() {
-    // never destroyed: it may belong to an interpreter that is gone by then
+    // never destroyed: it may belong to an interpreter that has ended by then
     static auto& set = *new std::function<void(const std::string&)>;
     return set;
 }

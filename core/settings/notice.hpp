@@ -1,4 +1,4 @@
-// What a user should know and nothing stops for: a line on stderr.
+// Notices to users that stop nothing: a line on stderr.
 #pragma once
 
 #include <functional>
@@ -6,11 +6,11 @@
 
 namespace jali {
 
-// "jali: " and these words, once in a process however often it is said.
+// Prints "jali: " and `words`, once in a process for any number of calls.
 void report_once(const std::string& words);
 
-// That something was wrong and has been put right: "jali: " and these words on stderr, or what Python makes
-// of them. May throw what that throws.
+// Warns of a corrected problem: "jali: " and `words` on stderr, or a warning in Python, whose exceptions it
+// may throw.
 void warn(const std::string& words);
 void set_warner(std::function<void(const std::string& words)> warner);
 

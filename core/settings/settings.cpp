@@ -19,7 +19,8 @@ namespace jali {
 
 namespace {
 
-// Variables that jali read once, and what is to be done instead. An entry may go one release after it came.
+// Variables that jali read in the past, and their replacements. An entry may be removed one release after it
+// was added.
 struct Removed {
     const char *variable, *instead;
 };
@@ -34,7 +35,7 @@ constexpr Removed removed[] = {
     {"JALI_PEER_PUT", "transport=... at the sender, or jali.tune.experiment(message_transport=...)"},
 };
 
-// What tests and benchmarks tell the programs that they start.
+// Variables by which tests and benchmarks control the programs that they start.
 constexpr const char* of_tests[] = {"JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW", "JALI_BENCHMARK_"};
 
 bool begins_with(std::string_view text, std::string_view beginning) {
@@ -119,7 +120,7 @@ std::map<std::string, std::string> environment() {
 std::mutex changing;
 
 void publish(const Settings& settings) { // with `changing` held
-    // Never destroyed: threads may outlive what static objects are destroyed with.
+    // Never destroyed: threads may outlive static objects.
     static auto& all = *new std::deque<Settings>;
     const auto known =
         std::find_if(all.begin(), all.end(), [&](const Settings& s) { return &s == &settings; });

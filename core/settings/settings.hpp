@@ -1,9 +1,9 @@
-// What users choose by environment variables: read once, into one immutable object.
+// Settings from environment variables: read once, into one immutable object.
 //
-// Every variable is an entry of one table: what it may be, what it is otherwise, what it means. A process
-// reads its environment when it starts (Python: `import jali`; C++: the first settings()), and all that is
-// wrong is one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from
-// the entries. Tests, benchmarks and experiments put another object in the place of the current one.
+// Every variable is an entry of one table: its values, its default, its meaning. A process reads its
+// environment when it starts (Python: `import jali`; C++: the first settings()), and one error reports all
+// faults. Nothing else in jali reads the environment; docs/reference/environment.md is made from the entries.
+// Tests, benchmarks and experiments replace the current object.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct Settings {
     std::string collective;       // empty: by rules
     std::string collective_rules; // a file of rules before jali's own; empty: none
     bool checked = false;
-    int expected_ranks = 0; // 0: nobody said
+    int expected_ranks = 0; // 0: not set
     bool mpi_counters = false;
     std::string mpi_serve = "auto"; // or "0"
     int mpi_ask_from = 4096;        // bytes
@@ -61,11 +61,11 @@ struct Settings {
     bool prove_launches = false; // before their first run, without comparing calls of ranks
 };
 
-// What a text may be, in words ("0 or 1") and as a question.
+// The allowed texts, in words ("0 or 1") and as a predicate.
 struct SettingValues {
     std::string words;
     std::function<bool(const std::string&)> allow;
-    // What is wrong with a text that is not allowed, where the words do not say it; may be empty.
+    // The fault of a text that is not allowed, if the words do not name it; may be empty.
     std::function<std::string(const std::string&)> why = nullptr;
 };
 
@@ -77,29 +77,30 @@ struct SettingSpec {
     SettingValues values;
     std::string otherwise; // the default, in words
     std::string meaning;
-    std::string page; // of the documentation that says more, below docs/; may be empty
+    std::string page; // of the documentation, below docs/; may be empty
 };
 
 // The table, in the order of the documentation.
 const std::vector<SettingSpec>& setting_specs();
 
-// What an entry is in `settings`, as text that the entry would take; empty: as jali chooses.
+// The value of an entry in `settings`, as text that the entry accepts; empty: jali chooses.
 std::string text_of(const SettingSpec& spec, const Settings& settings);
 
-// What the setting of this name is now, likewise. Throws SettingsError where there is none.
+// The current value of the setting of this name, likewise. Throws SettingsError where there is none.
 std::string text_of_setting(const std::string& name);
 
-// Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
+// Devices that can be named besides the processor ("cuda"): the vendors'. To be called before the settings
+// are read.
 void set_device_kinds(const std::vector<std::string>& kinds);
-// The algorithms of collectives, and what has collectives itself between devices, likewise. `why_not`: what
-// is wrong with the algorithm of a collective (empty: of any) as people write it ("ring by nccl"); empty if
-// nothing is.
+// The algorithms of collectives, and libraries with collectives of their own between devices, likewise.
+// `why_not`: the fault of the written algorithm ("ring by nccl") of a collective (empty: of any); empty if
+// valid.
 void set_algorithms(
     const std::vector<std::string>& names,
     std::function<std::string(const std::string& algorithm, const std::string& collective)> why_not);
-// What is wrong with a file of rules of collectives, likewise.
+// `why_not`: the faults of a file of rules of collectives, likewise.
 void set_rules_check(std::function<std::string(const std::string& file)> why_not);
-// What a setting may be that names entries of another table, likewise.
+// The values of a setting that names entries of another table, likewise.
 void set_names(const std::string& setting, const std::vector<std::string>& names);
 
 // One or more settings have values that they cannot have; the text has a line for each.
@@ -112,24 +113,24 @@ struct ReadSettings {
     std::vector<std::string> notes; // about variables that begin like jali's and are not read (any more)
 };
 
-// From variables by name; what is empty is as if it were not there. Throws SettingsError.
+// From variables by name; an empty variable counts as missing. Throws SettingsError.
 ReadSettings read_settings(const std::map<std::string, std::string>& environment);
 
 // `settings` with other values by name of member; an empty text is the default. Throws SettingsError, also
 // for unknown names.
 Settings changed_settings(Settings settings, const std::map<std::string, std::string>& changes);
 
-// Reads the environment now and returns the notes, if nobody has yet; else nothing happens.
+// Reads the environment now and returns the notes, unless it was read already; then does nothing.
 std::vector<std::string> start_settings();
 
-// Puts another object in the place of the current one, for the whole process: a copy, or one that was current
-// before, which all stay where they are, so that references stay valid.
+// Puts another object in the place of the current one, for the whole process: a copy, or a former one; all
+// keep their addresses, so that references stay valid.
 void replace_settings(const Settings& settings);
 
 namespace detail {
 extern std::atomic<const Settings*> current_settings;
 const Settings& first_settings();
-// Says what settings may name, before they are read: device_transports/setting_choices.cpp.
+// Registers the names for settings, before these are read: device_transports/setting_choices.cpp.
 void set_setting_choices();
 } // namespace detail
 

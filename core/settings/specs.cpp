@@ -97,7 +97,7 @@ SettingValues a_directory() {
             }};
 }
 
-// A program and its arguments, as a shell reads them: what is wrong, or nothing.
+// The fault of a program with its arguments, as a shell reads them, or nothing.
 std::string why_no_command(const std::string& text) {
     char quote = 0;
     bool word = false;

@@ -1,7 +1,7 @@
 // The part of TOML that jali's files are written in: tables, arrays of tables, and keys with strings of one
-// line, numbers, true, false, and arrays of these. What else TOML has (dates, dotted keys, inline tables,
-// strings of several lines) is refused by name: a file that this reads means the same to every reader of
-// TOML.
+// line, numbers, true, false, and arrays of these. Other parts of TOML (dates, dotted keys, inline tables,
+// strings of several lines) are rejected by name: a file that this parser accepts means the same to every
+// reader of TOML.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TomlValue {
 };
 
 struct TomlTable {
-    std::string name; // empty: what stands before the first one
+    std::string name; // empty: the part before the first one
     int line = 1;
     std::vector<std::pair<std::string, TomlValue>> entries;
     bool of_array = false; // [[name]]

@@ -1,4 +1,4 @@
-// Which jali this is.
+// The version of jali.
 #pragma once
 
 #include <string_view>
