@@ -10,7 +10,7 @@
 
 namespace jali {
 
-// A lattice cannot be laid out as asked; becomes jali.LayoutError in Python.
+// A lattice cannot have the requested layout; becomes jali.LayoutError in Python.
 struct LayoutError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

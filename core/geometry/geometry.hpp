@@ -1,7 +1,7 @@
-// One rank's box of a lattice and what lies around it: where a step leads, and the slabs that ranks exchange.
+// One rank's box of a lattice and its surroundings: the targets of steps, and the slabs that ranks exchange.
 //
-// Sites and boxes only: how they lie in memory, and what carries them, is for those who use this. Every rank
-// can ask for the geometry of any other.
+// Sites and boxes only: callers define their place in memory, and their transport. Every rank can compute the
+// geometry of any other.
 #pragma once
 
 #include "geometry/partition.hpp"
@@ -19,7 +19,7 @@ struct SlabBox {
     int to = 0;           // the rank whose slab of this key this rank owns
     Extents extents;      // of the slab
     Extents ghost_origin; // of the slab, in local coordinates
-    Extents send_origin;  // of what is sent, in local coordinates
+    Extents send_origin;  // of the sent box, in local coordinates
 };
 
 // Where a step leads in one direction.

@@ -1,8 +1,8 @@
-// How a lattice is cut over ranks: a product of one-dimensional cuts.
+// The partition of a lattice over ranks: a product of one-dimensional cuts.
 //
 // Direction d of n sites is cut into p pieces; the first n % p pieces get one site more. Ranks are numbered
 // with direction 0 fastest. Every rank knows the whole partition, so nothing here communicates. Arrays use it
-// too: it knows nothing of lanes, parity or fields.
+// too: it does not depend on lanes, parity or fields.
 #pragma once
 
 #include "geometry/box.hpp"
