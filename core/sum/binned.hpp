@@ -6,11 +6,11 @@
 // magnitude at most 2^39. Sums of digits are exact, so their order is free. The result is made of the bins T,
 // T-1, T-2 where T is the top bin of the largest value of all.
 //
-// Why a value's digits do not depend on what is summed beside it: a chunk is cut with the top bin K of its
-// largest value, so x may meet bins above K(x). There |x| < 2^39 unit_K(x) = unit_(K(x)+1) / 2, which rounds
-// to digit 0 and leaves x unchanged; from K(x) downward the cut is the one above. An accumulator keeps the
-// three bins below its own top; these include every bin that counts at the end, because T is at least that
-// top, and bins above it hold zeros.
+// Why a value's digits do not depend on the other summands: a chunk is cut with the top bin K of its largest
+// value, so x may meet bins above K(x). There |x| < 2^39 unit_K(x) = unit_(K(x)+1) / 2, which rounds to digit
+// 0 and leaves x unchanged; from K(x) downward the cut is the one above. An accumulator keeps the three bins
+// below its own top; these include every bin that counts at the end, because T is at least that top, and bins
+// above it hold zeros.
 //
 // Each value is rounded to a multiple of unit_(T-2), and max|x| >= 2^79 unit_(T-2), so the error of a sum of
 // N values is at most N 2^-80 max|x|, before the one rounding of the result to a double. nan and inf are
@@ -46,8 +46,7 @@ class BinnedSum {
     void raise_top(int top);
     void add_digits(int slot, std::int64_t digits);
     bool count_special(const double* values, std::int64_t n);
-    // One pass, with the top bin of what came before; false and nothing done where a value needs more than
-    // that.
+    // One pass, with the top bin of earlier values; false, and nothing done, if a value needs a higher one.
     bool deposit_below_top(const double* values, std::int64_t n);
     void deposit_chunk(const double* values, std::int64_t n);
 

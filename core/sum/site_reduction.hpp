@@ -1,9 +1,9 @@
-// What becomes of the contributions of sites: sums (binned.hpp), maxima and minima.
+// Reductions of the contributions of sites: sums (binned.hpp), maxima and minima.
 //
 // An extreme is kept as a key, an unsigned integer that orders as the numbers do: the larger key is the more
-// extreme number, so that accumulators, threads and ranks meet in a maximum and nothing depends on their
-// order. Zero is below every number. NaN is above all of them, as in NumPy, and -0 is below +0. A
-// contribution is 8 bytes: a double, or a whole number of 64 bits.
+// extreme number, so that accumulators, threads and ranks combine by a maximum and their order has no effect.
+// Zero is below every number. NaN is above all of them, as in NumPy, and -0 is below +0. A contribution is 8
+// bytes: a double, or a whole number of 64 bits.
 #pragma once
 
 #include <algorithm>
