@@ -19,7 +19,7 @@ bool runs_avx2() {
 
 constexpr std::size_t block_bytes = 8192; // of a vector: several are in the first-level cache at once
 
-// How vectors of a type are gone through.
+// The parameters of loops over vectors of a type.
 struct Kind {
     const VectorLoops& loops;
     bool is_complex;
@@ -113,7 +113,7 @@ void combine_vectors(VectorType type, std::size_t count, void* y, std::span<cons
     const auto is_plain = [](const WeightedVector& term) { return term.over == 1; };
     const auto together = static_cast<std::size_t>(
         std::ranges::find_if_not(terms.first(std::min(terms.size(), most_terms)), is_plain) - terms.begin());
-    // NumPy multiplies complex numbers by the inverse of what it divides them by.
+    // NumPy multiplies complex numbers by the inverse of the divisor.
     const bool by_inverse = kind.is_complex && divisor != 1;
     const bool all = together == terms.size() && together > 0 && !by_inverse;
     std::array<double, most_terms> times{};

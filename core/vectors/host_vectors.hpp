@@ -1,5 +1,5 @@
-// What solvers ask of vectors in the host's memory: linear combinations and inner products, in one pass over
-// memory for all that belongs together. NumPy makes a pass, a temporary array and a call for each operation.
+// Operations of solvers on vectors in the host's memory: linear combinations and inner products, in one pass
+// over memory for related ones. NumPy makes a pass, a temporary array and a call for each operation.
 //
 // Results have NumPy's roundings: a factor is rounded to the type of the elements, each product and each sum
 // is rounded once. Inner products are added in double precision.
@@ -26,10 +26,10 @@ struct VectorAssignment {
     std::span<const VectorTerm> terms;
 };
 
-// Assignments one after the other, of vectors of `count` elements: block by block, so that what one of them
-// writes is still in cache when the next reads it. Vectors are the same memory or have none in common, and no
-// x of an assignment is its y; factors of real vectors are real. Returns the sum of |y|^2 of the last one if
-// `norm`, else 0.
+// Assignments one after the other, of vectors of `count` elements: block by block, so that the values written
+// by one are still in cache when the next reads them. Vectors are the same memory or have none in common, and
+// no x of an assignment is its y; factors of real vectors are real. Returns the sum of |y|^2 of the last one
+// if `norm`, else 0.
 double assign_vectors(VectorType type, std::size_t count, std::span<const VectorAssignment> assignments,
                       bool norm);
 

@@ -170,9 +170,9 @@ double product(const void* left, const void* right, std::size_t n) {
     return total(sums);
 }
 
-// The sum of conj(x) y, real and imaginary part. Vectors in the language, since compilers do not see that
-// numbers change places: each is multiplied with its partner and with the other part of its partner, whose
-// products of imaginary with real parts, in odd places, are taken off.
+// The sum of conj(x) y, real and imaginary part. Vectors in the language, since compilers do not detect the
+// exchange of numbers: each is multiplied with its partner and with the other part of its partner, whose
+// products of imaginary with real parts, in odd places, are subtracted.
 template <class Real>
 void complex_product(const void* left, const void* right, std::size_t n, double* real_and_imaginary) {
     const Real* x = static_cast<const Real*>(left);
