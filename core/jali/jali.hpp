@@ -1,7 +1,7 @@
-// What C++ programs use of jali: #include <jali/jali.hpp>, and docs/cpp.md.
+// The interface of jali for C++ programs: #include <jali/jali.hpp>, and docs/cpp.md.
 //
 // A program makes a Communicator of its ranks (MPI processes, or threads of one process) and Collectives of
-// it, which do a CollectiveCall on memory of the host or, by Collectives::on(gpu), on that of devices. A
+// it, which run a CollectiveCall on memory of the host or, by Collectives::on(gpu), on that of devices. A
 // Composition is planned by plan_rank (with parameters that choose_for finds for a described Machine), proved
 // by check_plan, and runs as a PersistentPlan, by DeviceCollectives::plan, or on either as a RunningPlan.
 #pragma once
