@@ -125,7 +125,7 @@ void Gpu::free_allocation(PinnedMemory& memory) noexcept {
                 std::lock_guard lock(mutex_);
                 free_pinned_.emplace(size, data);
             }));
-    } catch (...) { // the device is lost, and says so elsewhere
+    } catch (...) { // the device is lost; other calls report it
     }
 }
 
@@ -568,7 +568,7 @@ GpuEvent::~GpuEvent() {
     try {
         const CurrentGpu current(*gpu_);
         gpu_->api().event_destroy(handle_);
-    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    } catch (const GpuError&) { // the device is lost; other calls report it
     }
 }
 
@@ -653,7 +653,7 @@ GpuGraph::~GpuGraph() {
         const CurrentGpu current(*gpu_);
         if (graph_ != nullptr) gpu_->api().graph_destroy(graph_);
         if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
-    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    } catch (const GpuError&) { // the device is lost; other calls report it
     }
 }
 

@@ -157,9 +157,9 @@ class GpuGraph {
     std::string what_;                               // its collectives and messages, as text
 };
 
-// A device that is current for this thread while this lives: calls of the driver want it. At the end that of
-// the caller is so again, where libraries put their work that ask the driver for it (CuPy, PyTorch). A thread
-// that had none keeps the first that it meets (HIP has no such threads).
+// Makes a device current for this thread during its lifetime, as calls of the driver require. The destructor
+// restores the caller's device, on which libraries that query the driver for it put their work (CuPy,
+// PyTorch). A thread without one keeps the first that it gets (HIP has no such threads).
 class CurrentGpu {
   public:
     explicit CurrentGpu(const Gpu& gpu); // throws GpuError

@@ -183,7 +183,7 @@ Bytes seal(const Compiled& compiled, const fs::path& file) {
     return end;
 }
 
-// Throws UselessFile that says what is wrong with the file, std::system_error.
+// Throws UselessFile with the fault of the file, std::system_error.
 Compiled read_compiled(const fs::path& path) {
     Compiled found{contents_of(path), {}};
     const std::size_t size = found.code.size();
@@ -226,7 +226,7 @@ Sha256::Digest origin_of(std::string_view text) {
     return Sha256().add(stripped(kernel)).digest();
 }
 
-// The end of this source, by which it is told from a truncated one and from that of another kernel.
+// The end of this source, which distinguishes it from a truncated one and from that of another kernel.
 std::string last_line(const fs::path& source) {
     return "// the end of " + source.filename().string() +
            "; without this line the file is taken for damaged and written anew\n";

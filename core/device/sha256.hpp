@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): names of kernels in the cache, and what tells a damaged file.
+// SHA-256 (FIPS 180-4): names of kernels in the cache, and detection of damaged files.
 #pragma once
 
 #include <array>

@@ -4,7 +4,7 @@
 // first) and takes chunks of `grain` from it; a thread that has finished helps the others. Between two of its
 // chunks the caller may make progress on messages. A thread without work spins for some microseconds, then
 // sleeps. A worker that wakes too late to help is not waited for. With one thread there are no locks, no
-// atomics and no other thread. One pool serves one caller at a time, and does not nest. It knows nothing of
+// atomics and no other thread. One pool serves one caller at a time, and does not nest. It does not depend on
 // kernels.
 #pragma once
 
