@@ -4,7 +4,7 @@
 // them (`thread`: virtual ranks of one process, `mpi`: any MPI library, `self`: one rank). A transport is one
 // file. Communicators split from one another share their failures: a wait in one reports the failures of all.
 // Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure with
-// the first cause, and a rank whose program has ended is not waited for. It knows nothing of lattices.
+// the first cause, and a rank whose program has ended is not waited for. It does not depend on lattices.
 //
 // A communicator and its requests are used by one thread at a time. Several threads may use several at once
 // where takes_threads() says so; otherwise, with MPI, only the thread that started MPI may, and other threads
