@@ -1,10 +1,11 @@
 // A group of ranks: point-to-point messages and the few collectives that jali's control plane needs.
 //
 // The one interface between code that moves bytes (halo exchange, sums, files) and the transports that carry
-// them (`thread`: virtual ranks of one process, `mpi`: any MPI library, `self`: one rank). A transport is one
-// file. Communicators split from one another share their failures: a wait in one reports the failures of all.
-// Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure with
-// the first cause, and a rank whose program has ended is not waited for. It does not depend on lattices.
+// them (`thread`: virtual ranks of one process, `mpi`: any MPI library, `shm`: shared memory, `self`: one
+// rank). A transport is one file. Communicators split from one another share their failures: a wait in one
+// reports the failures of all. Every blocking call either returns or throws: a failure on any rank reaches
+// the others as RankFailure with the first cause, and a rank whose program has ended is not waited for. It
+// does not depend on lattices.
 //
 // A communicator and its requests are used by one thread at a time. Several threads may use several at once
 // where takes_threads() says so; otherwise, with MPI, only the thread that started MPI may, and other threads
@@ -62,7 +63,7 @@ class Communicator {
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    virtual const char* transport() const = 0; // "self", "thread" or "mpi"
+    virtual const char* transport() const = 0; // "self", "thread", "mpi", "shm" or a user's name
 
     // Whether communicators that were made from one another may be used by different threads at once.
     virtual bool takes_threads() const { return true; }

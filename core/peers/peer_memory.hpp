@@ -3,7 +3,7 @@
 // Between processes they are mapped by the driver's IPC handles or by file descriptors
 // (device/handle_type.hpp); devices of one process reach each other directly. All ranks determine together
 // whether each of them can, so that all do the same. Kernels that wait for words in such memory are stopped
-// by `abandoned()` when the host is notified of a failed rank.
+// by `AbortWatch` when the host is notified of a failed rank.
 #pragma once
 
 #include "device/gpu.hpp"

@@ -95,10 +95,6 @@ struct DeviceProgramParameters {
     std::int64_t flagged_below = 256 << 10, flagged_below_combining = 256 << 10;
 };
 
-// A stage on the device's stream: messages that transports other than the kernel carry, all of a transport at
-// once, then a program. A plan whose messages the kernel alone carries is one stage; a plan with other
-// messages has a stage for each of its stages, on all ranks, so that no rank can wait for a later stage of
-// another.
 struct StageMessage {
     Region region;
     int peer = 0;
@@ -108,6 +104,10 @@ struct TransportMessages {
     int transport = 0;
     std::vector<StageMessage> messages;
 };
+// A stage on the device's stream: messages that transports other than the kernel carry, all of a transport at
+// once, then a program. A plan whose messages the kernel alone carries is one stage; a plan with other
+// messages has a stage for each of its stages, on all ranks, so that no rank can wait for a later stage of
+// another.
 struct DeviceStage {
     std::vector<TransportMessages> messages; // transports go up
     DeviceProgram program;

@@ -185,8 +185,8 @@ std::vector<SettingSpec> table() {
         "where compiled kernels and what tuning found are kept. Yours alone, and not mounted `noexec`");
     add(&S::prefetch, "prefetch", "JALI_PREFETCH", one_of({"auto", "off", "leading", "all"}), "auto",
         "whether kernels of the processor ask ahead for what the next position reads", "tuning.md");
-    add(&S::device, "device", "JALI_DEVICE", a_device({}), "cpu",
-        "the device of lattices that name none", "gpus.md");
+    add(&S::device, "device", "JALI_DEVICE", a_device({}), "cpu", "the device of lattices that name none",
+        "gpus.md");
     add(&S::tune, "tune", "JALI_TUNE", one_of({"on", "now", "cached", "again", "off"}), "on",
         "when launches are measured", "tuning.md");
     add(&S::nvtx, "nvtx", "JALI_NVTX", on_or_off(), "0", "ranges for Nsight and its like", "profiling.md");
