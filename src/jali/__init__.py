@@ -2,7 +2,7 @@
 
 from jali import early as early  # before what takes time
 from jali import settings as settings
-from jali import start as start  # a wrong value is told first
+from jali import start as start  # a wrong value is reported first
 from jali.codegen.types import SU, Algebra, Complex, Integer, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device
@@ -207,14 +207,14 @@ _LATER = {
 if not TYPE_CHECKING:  # type checkers know the names
 
     def __getattr__(name):
-        """Public packages, and names that most programs do not use, are imported when they are first asked for."""
+        """Public packages, and names that most programs do not use, are imported at their first use."""
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
         try:
             module = import_module(_LATER[name])
-        except ModuleNotFoundError as error:  # another library's, which is not there; `hasattr` says no
+        except ModuleNotFoundError as error:  # another library's, which is missing; `hasattr` is False
             raise AttributeError(f"module {__name__!r} has no attribute {name!r} here: {error}") from None
         value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
         return value

@@ -1,5 +1,5 @@
-"""Array namespaces: NumPy, CuPy, PyTorch and JAX, whose arrays may be parts of a DistributedArray. An entry for each says what it calls
-differently; `xp` is the module itself, as in the array API standard."""
+"""Array namespaces: NumPy, CuPy, PyTorch and JAX, whose arrays may be parts of a DistributedArray. An entry for each has what
+it calls differently; `xp` is the module itself, as in the array API standard."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ class CuPy(ArrayNamespace):
 
 
 def _where_it_is(name: str) -> Callable[..., Any]:
-    """A method of all libraries for CuPy, which works on the current device whatever the array's is."""
+    """A method of all libraries for CuPy, which works on the current device, not the array's."""
     method = getattr(ArrayNamespace, name)
 
     @wraps(method)
@@ -315,7 +315,7 @@ class Torch(ArrayNamespace):
     def contiguous(self, x: Any) -> Any:
         return (
             x.resolve_conj().resolve_neg().contiguous()
-        )  # conjugates are marks at first, which nobody else reads
+        )  # conjugates are marks at first, which no other library reads
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return x.to(self._dtype(dtype), copy=True)
@@ -461,7 +461,7 @@ class Jax(ArrayNamespace):
         return np.asarray(x)
 
     def from_mutable(self, x: Any) -> Any:
-        return self.xp.array(x)  # a copy: whoever made x may write to it once more
+        return self.xp.array(x)  # a copy: the maker of x may write to it once more
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         return self.xp.array(x)
@@ -505,7 +505,7 @@ def _namespace_of_class(kind: Hashable) -> ArrayNamespace | None:
 
 
 def namespace_of(x: Any) -> ArrayNamespace:
-    """Whose array this is. Raises ParameterError where it is nobody's."""
+    """The namespace of an array. Raises ParameterError where it has none."""
     kind: Any = type(x)
     namespace = _namespace_of_class(kind)
     if namespace is None:
@@ -519,8 +519,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def where_its_part_is(method: Method) -> Method:
-    """A method of a distributed array inside which its library works where the part is: CuPy works on the current device, and puts
-    what it does on a stream of that, which waits for nothing that is on the streams of the array's."""
+    """A method of a distributed array inside which its library works where the part is: CuPy works on the current device, and
+    issues work on a stream of it, which does not wait for the streams of the array's device."""
 
     @wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -535,7 +535,7 @@ def where_its_part_is(method: Method) -> Method:
 
 @contextmanager
 def elements_of(engine: str, dtype: Any) -> Iterator[None]:
-    """What a library says of what is no type of elements is a ParameterError."""
+    """Converts a library's error about an invalid element type to ParameterError."""
     try:
         yield
     except (TypeError, AttributeError, UnicodeError, SyntaxError) as error:
@@ -546,7 +546,7 @@ def elements_of(engine: str, dtype: Any) -> Iterator[None]:
 
 
 def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
-    """A type of elements, of NumPy or PyTorch, as NumPy calls it. Raises ParameterError for what is none."""
+    """A type of elements, of NumPy or PyTorch, as NumPy calls it. Raises ParameterError for anything else."""
     if isinstance(dtype, np.dtype):
         return dtype
     name = str(dtype)
@@ -577,7 +577,7 @@ def as_sent(x: Any) -> Any:
 
 
 def bounds_of(x: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the one behind its last, wherever it lies."""
+    """The addresses of an array's first byte and of the one after its last, in any memory."""
     if 0 in x.shape:
         return 0, 0
     namespace = namespace_of(x)

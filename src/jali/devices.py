@@ -1,8 +1,8 @@
 """Which device computes: the host's processor, or a GPU.
 
-Said once per lattice (`Lattice(..., device="cuda")`), for a program (`jali.use_device("cuda")`) or for a process
-(`JALI_DEVICE=cuda`); "cpu" is the default. The name of a vendor (`jali.vendors`: "cuda", "hip") gives every rank of a host the next
-GPU in turn, "cuda:1" a certain one. Everything else of a program stays as it is. HIP has never run on AMD hardware: it is exercised
+Chosen per lattice (`Lattice(..., device="cuda")`), for a program (`jali.use_device("cuda")`) or for a process
+(`JALI_DEVICE=cuda`); "cpu" is the default. The name of a vendor (`jali.vendors`: "cuda", "hip") gives every rank of a host the
+next GPU in turn, "cuda:1" a certain one. Nothing else in a program changes. HIP has never run on AMD hardware: it is exercised
 against a driver made for tests only.
 """
 
@@ -75,7 +75,7 @@ def device_names(quote: str = "'") -> str:
 def _agree_on_peer_handles(gpu: Any, communicator: Any) -> None:
     """How processes map each other's device memory is chosen before any is allocated. Collective at first, then remembered.
 
-    Whether there is a way at all is asked again by whoever needs one.
+    Whether there is any is checked again where it is needed.
     """
     device = f"{gpu.kind}:{gpu.ordinal}"
     with _guard:

@@ -11,7 +11,7 @@ from types import FrameType
 
 
 def over() -> None:
-    """Whoever runs now handles `KeyboardInterrupt`; SIGTERM ends the process again, whatever it is doing."""
+    """From here on the program handles `KeyboardInterrupt`; SIGTERM ends the process again, at any point."""
     for number, handler in _USUAL.items():
         if signal.getsignal(number) is _end:
             signal.signal(number, handler)
@@ -32,7 +32,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process speaks for the ranks of its job: a launcher gives a signal to all of them."""
+    """Whether this process prints for the ranks of its job: a launcher gives a signal to all of them."""
     # as in jali.comm.launcher_environment, which is not imported yet
     ranks = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
     return all(os.environ.get(name, "0") == "0" for name in ranks)
@@ -42,9 +42,9 @@ _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_
 
 
 def _fill_in() -> None:
-    """Put the null device in the place of standard streams that whoever started us has closed (`jali info >&-`).
+    """Replace standard streams that the parent process has closed by the null device (`jali info >&-`).
 
-    Their numbers would go to files that are opened next, and what is printed would end in those.
+    Files that are opened next would get their descriptors, and output would be written to them.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

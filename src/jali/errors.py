@@ -1,7 +1,7 @@
 """The exceptions that jali raises.
 
-One class per kind of mistake, so that a program can tell bad input from a broken machine. Every message says
-what was wrong, where, and what would be right.
+One class per kind of mistake, so that a program can distinguish bad input from a broken machine. Every
+message states what was wrong, where, and what would be right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class JaliError(Exception):
 
 
 class TraceError(JaliError):
-    """A site function says something that cannot be turned into a kernel.
+    """A site function contains something that cannot be compiled to a kernel.
 
     Raised while the function is traced, before anything runs; the message ends with the user's file and line.
     """
@@ -23,7 +23,7 @@ class FileFormatError(JaliError):
 
 
 class LayoutError(JaliError):
-    """A lattice cannot be laid out as asked: bad extents, impossible rank grid, halo wider than the local box."""
+    """A lattice cannot be laid out as requested: bad extents, impossible rank grid, halo wider than the local box."""
 
 
 class ShapeError(LayoutError, ValueError):
@@ -39,7 +39,7 @@ class UnsetError(JaliError):
 
 
 class RankError(JaliError):
-    """Another rank failed, died or stopped answering; carries the first cause and the rank it came from."""
+    """Another rank failed, died or stopped responding; has the first cause and its rank."""
 
 
 class CompileError(JaliError):
@@ -59,10 +59,10 @@ class PlanError(ParameterError):
 
 
 class CheckError(PlanError):
-    """The schedules of all ranks do not do what their composition says.
+    """The schedules of all ranks do not implement their composition.
 
     `kind` is one of structure, bounds, message, deadlock, race, unwritten, overwritten, contribution, scratch and
-    hierarchy; `rank` and `step` say where it shows (-1: nowhere in particular).
+    hierarchy; `rank` and `step` locate it (-1: not at a certain one).
     """
 
     def __init__(self, text: str, kind: str, rank: int, step: int) -> None:

@@ -1,8 +1,8 @@
-"""Files that people name: what can be read at all, how much of it, and what a name looks like in a message.
+"""Files named by users: what can be read, how much of it, and how messages show names.
 
 A name may lead to a pipe, a device or nothing, hold characters that no file system takes, or belong to a file that does not
-fit into memory. Each of these is one exception with one line here, so that no reader waits, dies or fills the memory
-because of it. Knows nothing of formats.
+fit into memory. Each of these is one exception with one line here, so that no reader hangs, crashes or fills the memory
+because of it. Does not depend on formats.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
-    """The path as a string. Raises ParameterError for a name that no file can have, and for what is no name."""
+    """The path as a string. Raises ParameterError for an impossible file name, and for objects that are not names."""
     try:
         name = os.fsdecode(path)
     except TypeError:
@@ -49,7 +49,7 @@ def checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def shown(text: object, most: int = _LONGEST_NAME) -> str:
-    """A text for a message, which stays one line whatever it holds, shortened in the middle where it is very long."""
+    """A text for a message, always in one line, shortened in the middle where it is very long."""
     words = str(text).translate(CONTROL)
     if len(words) <= most:
         return words
@@ -57,7 +57,7 @@ def shown(text: object, most: int = _LONGEST_NAME) -> str:
 
 
 def name_shown(name: object) -> str:
-    """What somebody gives as one of several names, as the core can take it and an error can say it: short, in characters of UTF-8."""
+    """A user's choice among several names, in a form for the core and for errors: short, in characters of UTF-8."""
     text = name if isinstance(name, str) else value_shown(name)
     return shown(text.encode(errors="backslashreplace").decode(), 80)
 
@@ -116,7 +116,7 @@ def package_for(path: str, what: str, name: str, extra: str) -> Any:
 
 @contextmanager
 def read_by(reader: str, path: str) -> Iterator[None]:
-    """Whatever a library complains about inside is the file's fault: FileFormatError."""
+    """Any error of a library inside is an error of the file: FileFormatError."""
     try:
         yield
     except (FileFormatError, ParameterError):
@@ -162,7 +162,7 @@ def value_shown(value: Any) -> str:
         return "something nested very deeply"
     except ValueError:
         return "a number with thousands of digits"
-    except Exception:  # of a class whose own words fail: the error at hand is the one to be told
+    except Exception:  # its class fails to describe it: the error at hand is the one to report
         return f"a {type(value).__module__}.{type(value).__qualname__} that cannot be shown"
 
 
@@ -174,7 +174,8 @@ def _holds_numbers_of_arrays(value: Any, depth: int = 3) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """Whether this is an array of NumPy or of another library, which shows its contents; jali's own say their shapes."""
+    """Whether this is an array of NumPy or of another library, which shows its contents; jali's own show their
+    shapes."""
     kind = type(value)
     shape = getattr(value, "shape", None) if hasattr(kind, "shape") and hasattr(kind, "dtype") else None
     return isinstance(shape, tuple) and len(shape) > 0 and not kind.__module__.startswith("jali.")
@@ -202,7 +203,7 @@ def require_memory(what: str, needed: int) -> None:
 
 
 def in_words(count: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes as text."""
     if count < 1024:
         return f"{count} B"
     unit = min(int(math.log2(count)) // 10, 6)

@@ -1,7 +1,7 @@
-"""What a thread records instead of doing it: the calls of a function that `jali.graph` will repeat.
+"""What a thread records instead of executing it: the calls of a function that `jali.graph` will repeat.
 
-Whoever does something that can be repeated takes the `GraphRecorder` of this thread and, where there is one, appends an operation to it.
-Whoever needs a value from the device, the host's attention or other ranks calls `refuse`. Nothing here knows what the operations do.
+A call that can be repeated takes the `GraphRecorder` of this thread and, where there is one, appends an operation to it. A call
+that needs a value from the device, the host or other ranks calls `refuse`. Does not depend on what the operations do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Operation(NamedTuple):
 
 
 class GraphRecorder:
-    """Operations in the order of the program, and what they need to stay alive."""
+    """Operations in the order of the program, and the objects that they keep alive."""
 
     def __init__(self, lattice: Any):
         self.lattice = lattice
@@ -55,7 +55,8 @@ class GraphRecorder:
         return self
 
     def append(self, what: str, gpu: Any, run: Callable[[], Any], held: Any, borrowed: Sequence[Any]) -> None:
-        """Appends work of ranks on a device, with what it needs; `borrowed`: arrays whose owners go on with them. Raises RecordingError."""
+        """Appends work of ranks on a device, with what it needs; `borrowed`: arrays whose owners continue with them.
+        Raises RecordingError."""
         if gpu is not self.lattice.gpu:
             raise RecordingError(
                 f"{what} runs on {gpu.name}, which is not the device of the graph, that of {self.lattice}\n  at {line()}"

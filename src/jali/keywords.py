@@ -1,7 +1,7 @@
 """Keywords that a function does not have: a TypeError that names the nearest one that it has, and all the others.
 
-`named` decorates functions with several options. The words of other libraries, and what is called otherwise in one of them, are told in
-`ELSEWHERE`; for others the nearest spelling counts. Arguments go through unchanged: there are no aliases.
+`named` decorates functions with several options. The words of other libraries, and what is called otherwise in one of them, are
+in `ELSEWHERE`; for others the nearest spelling counts. Arguments are passed unchanged: there are no aliases.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ ELSEWHERE = {
     "grid_shape": ("grid",),
     "orig_shape": ("global_shape",),
 }
-"""What is called otherwise here: the words that may be meant, where the function has them."""
+"""Names that differ here: the words that may be meant, where the function has them."""
 
 
 def named(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorator: an unknown keyword is a TypeError that says which there are, the nearest first."""
+    """Decorator: an unknown keyword is a TypeError that lists the known ones, the nearest first."""
     parameters = inspect.signature(function).parameters.values()
     words = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     is_method = words[:1] == ["self"]

@@ -1,9 +1,9 @@
-"""Programs that end with this process, whatever ends it: compilers, builds, processes of a benchmark.
+"""Programs that end with this process, for any cause: compilers, builds, processes of a benchmark.
 
-A program may be several processes. They are a group of their own, since a terminal's Ctrl-C is for us, who may want to finish
-something first. A shell leads the group. Beside the program it waits for the end of a pipe that only we hold open, which comes with our own
-end even where we cannot do anything any more, and then ends the group: gently first, so that temporary files go. MPI ranks, which want
-longer to end and a launcher of their own, are started by `jali.comm.launcher`.
+A program may be several processes. They are a group of their own, since a terminal's Ctrl-C is for this process, which may
+finish its work first. A shell leads the group. Beside the program it waits for the end of a pipe that only this process holds
+open, which closes even when this process is killed, and then ends the group: by SIGTERM first, so that temporary files are
+removed. MPI ranks, which need longer to end and a launcher of their own, are started by `jali.comm.launcher`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ exit $status
 def ended_with_us(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """A program that runs while this is entered, with nothing to read; its group has ended afterwards, or will in a second.
 
-    What is yielded is the shell that leads the group, and ends with the program's status (128 and the number of a signal). Options
-    are those of `subprocess.Popen`. Raises OSError where no shell can be started.
+    Yields the shell that leads the group, and ends with the program's status (128 and the number of a signal). Options are
+    those of `subprocess.Popen`. Raises OSError where no shell can be started.
     """
     theirs, ours = os.pipe()
     try:

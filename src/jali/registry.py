@@ -1,4 +1,4 @@
-"""Tables whose entries are files: what lies in a folder is known, and nothing lists it a second time.
+"""Tables whose entries are files: the modules of a folder are its entries, and nothing lists them a second time.
 
 Vendors of devices, file formats and update algorithms are such tables. A file there that begins with an underscore is
 no entry.

@@ -1,9 +1,10 @@
-"""What users choose by environment variables: read once, when jali is imported, into one object that never changes.
+"""Settings by environment variables: read once, when jali is imported, into one object that never changes.
 
-Every variable is an entry of one table (`core/settings/specs.cpp`), from which docs/reference/environment.md is made. A wrong value is a
-`ParameterError` that names all that is wrong, when jali is imported. Changing `os.environ` afterwards does nothing. Programs give
-arguments (`Lattice(..., device=...)`, `algorithm=...`); where there is none, and in tests and benchmarks, `using` runs a part of a program
-with other settings. Nothing else in jali reads the environment, but for what launchers say (`jali.comm.launcher_environment`).
+Every variable is an entry of one table (`core/settings/specs.cpp`), from which docs/reference/environment.md is made. A wrong
+value is a `ParameterError` that names all that is wrong, when jali is imported. Changing `os.environ` afterwards does nothing.
+Programs give arguments (`Lattice(..., device=...)`, `algorithm=...`); where there is none, and in tests and benchmarks, `using`
+runs a part of a program with other settings. Nothing else in jali reads the environment, except the variables of launchers
+(`jali.comm.launcher_environment`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ specs = _core.setting_specs
 
 @contextlib.contextmanager
 def using(**changes: Value) -> Iterator[_core.Settings]:
-    """Run what stands inside with other settings: `with jali.settings.using(halo_policy="messages-wait", watchdog=5):`.
+    """Run a block with other settings: `with jali.settings.using(halo_policy="messages-wait", watchdog=5):`.
 
-    `None` is the default. For the whole process, all its threads: enter it outside of `virtual_ranks`, and on all ranks alike. What
-    was decided before stays as it is: communicators keep their watchdog, bound launches their policy. Raises ParameterError.
+    `None` is the default. For the whole process, all its threads: enter it outside of `virtual_ranks`, and on all ranks alike.
+    Earlier decisions are unchanged: communicators keep their watchdog, bound launches their policy. Raises ParameterError.
     """
     before = _core.settings()
     use(**changes)

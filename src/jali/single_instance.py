@@ -1,7 +1,7 @@
 """A single-instance cache: its values are the same objects for all threads.
 
-Ranks that are threads of a process bind launches together, each by the objects that it is given. `functools.cache` gives two threads
-that ask at the same time an object each, and both the later one from then on: one of them would then bind anew, and wait for a rank
+Ranks that are threads of a process bind launches together, each by the objects that it is given. `functools.cache` gives two
+concurrent threads an object each, and both the later one from then on: one of them would then bind anew, and wait for a rank
 that does not.
 """
 

@@ -1,7 +1,7 @@
 """What `import jali` does first: it reads the settings. A wrong value ends the program, and all ranks of its job.
 
-Ranks whose settings are right wait for the others where MPI starts. One whose settings are wrong therefore comes there too, tells its error as
-any other one, and ends. The command `jali` says it in a line, programs raise `ParameterError`.
+Ranks whose settings are right wait for the others where MPI starts. A rank whose settings are wrong therefore starts MPI too,
+reports its error like any other, and ends. The command `jali` prints one line, programs raise `ParameterError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jali.errors import JaliError, ParameterError
 
 
 def _start() -> None:
-    """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first."""
+    """Read the environment and warn of unknown variables: in one process of a job, the one that started the ranks or the first."""
     try:
         notes = _core.start_settings()
     except ParameterError as error:
@@ -29,15 +29,15 @@ def _start() -> None:
 
 
 def _join_ranks() -> None:
-    """Come to where the other ranks of this job wait, if there are any."""
+    """Start MPI, where the other ranks of this job wait, if there are any."""
     from jali.comm.launcher_environment import find_launcher_environment
 
     under_launcher = find_launcher_environment()
     alone = settings.of_others("JALI_TRANSPORT").get("JALI_TRANSPORT") in ("self", "thread")
     if under_launcher is None or under_launcher.size == 1 or alone:
         return
-    _core.replace_settings(_core.read_settings({})[0])  # what ranks need to hear of each other
-    with contextlib.suppress(JaliError):  # without MPI nobody waits
+    _core.replace_settings(_core.read_settings({})[0])  # needed to notify other ranks
+    with contextlib.suppress(JaliError):  # without MPI no rank waits
         from jali.comm.world import current
 
         current()

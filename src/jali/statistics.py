@@ -8,7 +8,7 @@ Binning and jackknife serve as checks and for derived quantities.
 Convention everywhere: tau_int = 1/2 + sum_{t>=1} rho(t), in units of the spacing of the series; uncorrelated
 data have tau_int = 1/2, and n measurements are worth n / (2 tau_int) independent ones.
 
-It works on finished series in memory, does not know what was measured, and keeps no files.
+It works on finished series in memory, of any observable, and keeps no files.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 WindowMethod = Literal["wolff", "madras-sokal"]
 
-# Below this length an autocorrelation function is noise: treat the data as independent and say so by a window
-# of 0.
+# Below this length an autocorrelation function is noise: treat the data as independent and report a window of
+# 0.
 _SHORTEST_FOR_WINDOW = 4
 
 
@@ -226,7 +226,7 @@ def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate
         ``mean`` is f of the means, which is biased by the order of the squared error.
 
     Raises:
-        ParameterError: the data are empty, not two-dimensional, complex or not finite. Whatever f raises.
+        ParameterError: the data are empty, not two-dimensional, complex or not finite. Errors of f are raised unchanged.
     """
     x = _checked(data, least=1, dimensions=2)
     if not callable(f):
@@ -332,12 +332,11 @@ def thermalised_from(series: ArrayLike) -> int:
 
     The rule starts from the marginal standard error rule (K. P. White, Simulation 69 (1997) 323): the d that
     makes the naive squared error of the remaining mean, sum_{i>=d} (x_i - mean)^2 / (n - d)^2, smallest. At
-    that
-    point the transient has sunk to about the size of the noise, so 2 d measurements are dropped: an
+    that point the transient has sunk to about the size of the noise, so 2 d measurements are dropped: an
     exponential transient that fell from A to sigma in d steps is down to sigma^2 / A after 2 d. Both d and
     the result are at most n/2. An equilibrated series loses only a few tau_int. A transient longer than half
-    the series cannot be
-    seen: a result of n/2, or a large :func:`drift` of what remains, says that the run is too short.
+    the series cannot be seen: a result of n/2, or a large :func:`drift` of what remains, means that the run
+    is too short.
 
     Returns:
         the index, 0 for a constant series or for fewer than 8 measurements.
@@ -510,7 +509,7 @@ def _whole(value: object, name: str) -> None:
 
 
 def _checked(series: ArrayLike, least: int, dimensions: int | None = 1) -> FloatArray:
-    """The series as float64, or an error that says which element is wrong."""
+    """The series as float64, or an error that names the wrong element."""
     raw = np.asarray(series)
     if np.iscomplexobj(raw):
         raise ParameterError("the series is complex; analyse its real and imaginary parts separately")

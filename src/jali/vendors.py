@@ -1,7 +1,7 @@
-"""Vendors of devices, as the core knows them: an entry for each, with all in which one differs from another.
+"""The core's vendors of devices: an entry for each, with everything specific to it.
 
-The entries are files of core/device/vendors. Python adds where its packages have libraries, when such a device is first
-asked for. Nothing asks which vendor it has.
+The entries are files of core/device/vendors. Python adds the paths of libraries in its packages, when such a device is
+first requested. No code branches on the vendor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def packaged(library: _core.VendorLibrary) -> list[str]:
 
 @functools.cache
 def suggest_libraries(name: str) -> None:
-    """Tells the core, once, where packages have a vendor's libraries; it asks when it is first asked for such a device."""
+    """Passes the paths of a vendor's libraries in packages to the core, once; the core calls this at the first
+    request for such a device."""
     entry = vendor(name)
     for part, library in (("driver", entry.driver), ("compiler", entry.compiler.library), ("ccl", entry.ccl)):
         if files := packaged(library):

@@ -1,4 +1,4 @@
-"""Arrays that are spread over ranks, for people who think of arrays rather than of lattices.
+"""Arrays that are distributed over ranks, for programs of arrays rather than of lattices.
 
 `DistributedArray` has NumPy's arithmetic, dot products and norms over all ranks, ghost cells, and other layouts. Operators on
 them are in `jali.linops`, solvers in `jali.solvers`, Fourier transforms in `jali.fft`.

@@ -36,16 +36,16 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     - `global_shape`: extents of the whole.
     - `base_comm`: the ranks, as a communicator of jali or of mpi4py (default: `jali.comm.current()`).
-    - `partition`, `axis`: SCATTER along an axis, or several, whose `grid` says how many parts each has; or BROADCAST.
+    - `partition`, `axis`: SCATTER along an axis, or several, with `grid` parts along each; or BROADCAST.
     - `local_array`: this rank's part, which is used as it is; without it a new one is made, of `dtype` in the library `engine`
       ("numpy", "cupy", "torch", "jax", or "jali", whose parts are fields on the lattice of the layout), all 0.
     - `local_shapes`: those of all ranks, instead of an even split.
     - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
-    - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
+    - `base_comm_nccl`: ignored, for scripts of pylops-mpi: the communicator chooses the transport itself.
 
-    `x[...]` has local indices, `x.global_index[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same layout and on
-    numbers, with NumPy's rules for types. Raises ShapeError where shapes do not fit; ParameterError for what is no partition or
-    communicator, and where elements are no numbers.
+    `x[...]` has local indices, `x.global_index[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same
+    layout and on numbers, with NumPy's rules for types. Raises ShapeError where shapes do not fit; ParameterError for an
+    invalid partition or communicator, and for elements that are not numbers.
     """
 
     __slots__ = ("_base_comm", "_engine", "_local", "layout")
@@ -86,7 +86,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
                 local = np.asarray(local)
             if not hasattr(local, "shape"):
-                namespace_of(local)  # which says what there may be
+                namespace_of(local)  # which names the possible ones
         if type(local) is np.ndarray and local.dtype.kind in "OSUMmV" and local.dtype.name != "bfloat16":
             raise ParameterError(
                 f"the elements of a DistributedArray are numbers, not {local.dtype}: convert the array (x.astype)"
@@ -250,7 +250,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """The library of this rank's part: "numpy", "cupy", "torch", "jax" or "jali"."""
         try:
             return self._engine
-        except AttributeError:  # not asked for yet
+        except AttributeError:  # not requested yet
             self._engine = namespace_of(self._local).name
         return self._engine
 
@@ -326,7 +326,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise ShapeError(f"{error}{note}") from error
 
     def _indices_are_local(self) -> str:
-        """What to say where an index or a value does not fit this rank's part, which is not the whole."""
+        """The error text for an index or a value that does not fit this rank's part, which is not the whole."""
         if self.local_shape == self.global_shape:
             return ""
         return (
@@ -335,7 +335,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         )
 
     def _checked(self, value: Any) -> Any:
-        """What is assigned to this rank's part."""
+        """The value assigned to this rank's part."""
         if isinstance(value, DistributedArray):
             self.layout = self._alike(value, "assignment")
             value = value._local
@@ -405,14 +405,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._with(namespace_of(self._local).zeros_like(self._local))
 
     def empty_like(self) -> DistributedArray:
-        """Of the same layout and type; values are not set: the one way to ask for what is not zero."""
+        """An array of the same layout and type with unset values: the only one that is not zeroed."""
         return self._with(namespace_of(self._local).empty_like(self._local))
 
     # --- other memory ---------------------------------------------------------------------------------------
 
     def as_engine(self, engine: str) -> DistributedArray:
-        """The same memory as parts of another library ("numpy", "cupy", "torch", "jax", "jali"), by DLPack: not a copy, but where
-        JAX finds an array's address odd.
+        """The same memory as parts of another library ("numpy", "cupy", "torch", "jax", "jali"), by DLPack: not a copy, except
+        where JAX does not accept the alignment.
 
         Raises LayoutError where that library cannot use the memory. With "jali" all ranks call it.
         """
@@ -526,8 +526,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @where_its_part_is
     def transpose(self, *axes: Any) -> DistributedArray:
-        """With its axes in another order, reverse by default, as `numpy.transpose`: not a copy. What is split stays where it is, so that
-        another axis of the result is. Communicates nothing. ShapeError for what is no order of axes."""
+        """With its axes in another order, reverse by default, as `numpy.transpose`: not a copy. What is split stays where it
+        is, so that another axis of the result is. Communicates nothing. ShapeError for an invalid order of axes."""
         return relayout.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
     @where_its_part_is

@@ -26,8 +26,8 @@ NUMBERS = (int, float, complex, np.generic)
 
 
 def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> Layout:
-    """Raises ShapeError unless the same elements of two arrays are in the same places; `what` is done to both. Gives the layout of what
-    comes of both: of flat vectors that of the one whose order is known."""
+    """Raises ShapeError unless the same elements of two arrays are in the same places; `what` is done to both. Returns the
+    layout of the result: of flat vectors that of the one whose order is known."""
     if y.layout is x.layout and type(y._local) is type(x._local):
         return x.layout
     mine, theirs = x.layout, y.layout

@@ -14,7 +14,7 @@ from jali.files import value_shown
 
 
 def choose_engine(device: str, engine: str | None) -> str:
-    """The library of arrays on a device ("cpu", "cuda", "cuda:1"): the one that is asked for, else NumPy, or CuPy and then PyTorch.
+    """The library of arrays on a device ("cpu", "cuda", "cuda:1"): the requested one, else NumPy, or CuPy and then PyTorch.
 
     Raises ParameterError for libraries without arrays there, DeviceError for unknown devices.
     """

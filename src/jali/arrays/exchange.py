@@ -1,8 +1,8 @@
 """Redistribution as an object that is made once: which rank sends which box to which.
 
-Every rank has a box of an array before and another one afterwards. What two ranks share goes between them; what a rank keeps is
-copied at once. Large parts on the host are messages of their own, which take and fill the arrays as they are where a part is
-contiguous there; small ones, and those of devices, are packed for one all-to-all. With a limit of workspace it goes in rounds.
+Every rank has a box of an array before and another one afterwards. The intersection of two ranks' boxes is sent; what a rank
+keeps is copied at once. Large parts on the host are messages of their own, without copies where a part is contiguous; small
+ones, and those of devices, are packed for one all-to-all. With a limit of workspace it works in rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def on_host(x: Any) -> np.ndarray | None:
 
 
 def check_workspace(given: Any) -> None:
-    """Raise ParameterError for what is neither None nor a number of bytes."""
+    """Raise ParameterError for a value that is neither None nor a number of bytes."""
     number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
     if given is not None and not (number and given > 0):
         raise ParameterError(f"a workspace limit is a positive number of bytes, not {value_shown(given)}")
@@ -49,7 +49,7 @@ class BoxExchange:
 
     `run` is collective. Arrays of `run` have the shapes of this rank's boxes; `within` are larger boxes that they have instead,
     where less than all of them moves: `(before, after)`, None for those that are as they move. `workspace` limits the bytes of
-    buffers beside what goes in and comes out, by rounds; buffers are kept until `forget` with `keep`. Raises ParameterError for a
+    buffers beside input and output, by rounds; buffers are kept until `forget` with `keep`. Raises ParameterError for a
     workspace that is no positive number.
     """
 
@@ -71,7 +71,7 @@ class BoxExchange:
 
     @property
     def shape(self) -> Shape:
-        """Of what comes out, on this rank."""
+        """Of the result, on this rank."""
         return shape_of(self._within[1])
 
     def reversed(self) -> BoxExchange:
@@ -86,8 +86,8 @@ class BoxExchange:
             self._buffers.clear()
 
     def rounds(self, itemsize: int, pieces: int = 1, along: int | None = None) -> list[Round]:
-        """What goes at once, one round after the other: so many pieces of every rank's part `along` a dimension, or so many that none
-        needs more than the workspace, or each rank gives one element in each."""
+        """The rounds, one after the other: so many pieces of every rank's part `along` a dimension, or so many that none needs
+        more than the workspace, or each rank gives one element in each."""
         key = itemsize, pieces, along
         if key not in self._rounds:
             if along is not None:
@@ -183,7 +183,7 @@ def chunk(of: tuple[int, int], parts: int, number: int) -> tuple[int, int]:
 
 
 class Round:
-    """What goes at once."""
+    """One round."""
 
     def __init__(
         self, ranks: Communicator, before: Sequence[Box], after: Sequence[Box], within: tuple[Box, Box]
@@ -194,7 +194,7 @@ class Round:
         self.receives: list[tuple[int, Slices, Shape]] = []
         self.own: tuple[Slices, Slices] | None = None
         self.before = before[me]
-        for k in range(1, size):  # everybody begins with another one
+        for k in range(1, size):  # each rank begins with a different one
             for other, parts, a, b, of in (
                 ((me + k) % size, self.sends, before[me], after[(me + k) % size], within[0]),
                 ((me - k) % size, self.receives, before[(me - k) % size], after[me], within[1]),
@@ -287,7 +287,7 @@ class Round:
     def _between_devices(
         self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any]
     ) -> Finish:
-        """By messages that are made once, so that parts travel while the library goes on."""
+        """By persistent messages, so that parts are sent while the library continues."""
         messages = buffers.get("messages")
         if messages is None:
             messages = buffers["messages"] = PieceExchange(self._ranks, self.sends, self.receives)
@@ -344,7 +344,7 @@ class _PackBuffer:
 
 
 def _counts(before: Sequence[Box], after: Sequence[Box]) -> np.ndarray:
-    """Elements that go from each rank to each other one."""
+    """Elements sent from each rank to each other one."""
     size = len(before)
     a = np.array(before, np.int64).reshape(size, -1, 2)
     b = np.array(after, np.int64).reshape(size, -1, 2)

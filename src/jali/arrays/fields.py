@@ -309,8 +309,8 @@ def new_part(layout: Layout, dtype: Any) -> FieldPart:
 
 
 def layout_of_lattice(lattice: Lattice, element: Element) -> Layout:
-    """How an array lies that has an element at each site. Ranks of a lattice are numbered with direction 0 fastest, so its axes are
-    those that are split, the last one first."""
+    """The layout of an array with an element at each site. Ranks of a lattice are numbered with direction 0 fastest, so its
+    axes are those that are split, the last one first."""
     inner: tuple[int, ...] = element.numpy_shape
     axes = tuple(axis for axis in reversed(range(lattice.ndim)) if lattice.grid[axis] > 1) or (0,)
     ranks = range(lattice.communicator.size)

@@ -29,7 +29,7 @@ from jali.io.writing import explained
 
 
 class Contents(NamedTuple):
-    """What a file says, without the numbers of its arrays."""
+    """The metadata of a file, without the numbers of its arrays."""
 
     format: str
     """Name of the entry that reads it."""
@@ -49,19 +49,19 @@ def save(
 ) -> None:
     """Write an array; an older file under the name is replaced when the new one is complete. Collective.
 
-    The ending of the name says the format, or `format` does. Of arrays that all ranks have, that of rank 0 is written.
+    `format` or the ending of the name selects the format. Of arrays that all ranks have, that of rank 0 is written.
 
     - "npy" (`.npy`): one file, written by all ranks at once.
     - "hdf5" (`.h5`, `.hdf5`): likewise; `name` is the dataset's ("data").
     - "hdf5-parts": a file for each rank in a folder beside, joined by a virtual dataset; `name` as above.
-    - "zarr" (`.zarr`): a folder of compressed chunks, none of which belongs to two ranks. `chunks`, their shape, is chosen from the
+    - "zarr" (`.zarr`): a folder of compressed chunks, each written by one rank. `chunks`, their shape, is chosen from the
       ranks' parts; where these do not end with chunks, ranks exchange what is missing first.
     - "segy" (`.sgy`, `.segy`): traces, the last dimension being samples; `interval` (seconds between samples) has to be given.
       `inlines` and `crosslines` number the first two of three dimensions, `headers` has numbers of traces by segyio's names, as
       arrays that all ranks have or distributed ones, and `text` is the textual header.
 
-    Raises ShapeError for arrays without elements or dimensions, ParameterError for what a format cannot hold, options that it does
-    not have and packages that are not installed, OSError, the same on all ranks; the older file then stays.
+    Raises ShapeError for arrays without elements or dimensions, ParameterError for arrays that a format cannot hold, unknown
+    options and packages that are not installed, OSError, the same on all ranks; the older file then stays.
     """
     if not isinstance(x, DistributedArray):
         raise ParameterError(f"save writes a DistributedArray, not {type(x).__name__}")
@@ -92,8 +92,8 @@ def load(
 ) -> DistributedArray:
     """Read an array into any layout; arguments are those of DistributedArray. Collective.
 
-    The format is recognised by what the file holds, SEG-Y by its ending; else say `format`. `name` is the array's, which need not be
-    said where a file has one only. What jali wrote is compared with its checksum unless `verify` is False.
+    The format is recognised by the content of the file, SEG-Y by its ending, or given by `format`. `name` is the array's,
+    optional where a file has only one. Files of jali are compared with their checksum unless `verify` is False.
 
     A SEG-Y file holds "traces", of shape (traces, samples), and numbers of traces by segyio's names of header words ("SourceX",
     "CDP_X"). With `cube=True` both have inlines and crosslines as their first dimensions, which `iline` and `xline` (bytes of the header,
@@ -138,7 +138,7 @@ def contents(
     format: str | None = None,
     **options: Any,
 ) -> Contents:
-    """What a file says, with the options of `load`. Collective. Raises as `load` does."""
+    """The metadata of a file, with the options of `load`. Collective. Raises as `load` does."""
     ranks = communicator_of(base_comm)
     with raised_alike():
         entry, file = _opened(path, ranks, verify, format, options)

@@ -18,10 +18,9 @@ from jali.errors import ShapeError
 
 
 class GhostExchange:
-    """Between ranks that have the boxes `own`, which do not overlap, and want `wanted`.
+    """Between ranks that have the boxes `own`, which do not overlap, and need `wanted`.
 
-    Messages go between those ranks whose boxes meet, and only those; a rank that has all it wants, of which nobody wants anything,
-    does nothing.
+    Messages go only between ranks whose boxes overlap; a rank that neither needs nor provides ghosts does nothing.
     """
 
     def __init__(self, ranks: Communicator, own: Sequence[Box], wanted: Sequence[Box]) -> None:
@@ -37,11 +36,12 @@ class GhostExchange:
         self._back = _piece_exchange(ranks, self.wanted, self.from_others, self.to_others)
 
     def start(self, local: Any) -> PendingExchange:
-        """Send what others want of this rank's own box; what comes is what it wants of theirs."""
+        """Send the parts of this rank's own box that others need; receive those that it needs of theirs."""
         return self._there.start(local)
 
     def start_back(self, extended: Any) -> PendingExchange:
-        """Send back, of the box that was wanted, what is others'; what comes is for this rank's own box, to be added."""
+        """Send back the parts of the wanted box that belong to others; received parts are to be added to this rank's
+        own box."""
         return self._back.start(extended)
 
 
@@ -57,7 +57,7 @@ def _piece_exchange(
 
 
 def joined(exchange: GhostExchange, local: Any, pending: PendingExchange, out: Any = None) -> Any:
-    """The box that this rank wants as one array, of its own part and of what comes."""
+    """The wanted box of this rank as one array, of its own part and the received ones."""
     with pending:
         if out is None:
             out = empty(local, shape_of(exchange.wanted), local.dtype)

@@ -36,7 +36,7 @@ class GlobalIndex:
     def _section(self, where: Any) -> Any:
         array, layout = self._array, self._array.layout
         if (namespace := namespace_of(array._local)).complete:
-            return namespace.xp  # which says that it has no sections
+            return namespace.xp  # which raises: it has no sections
         box, dropped = _box(layout, where)
         if not layout.scattered:
             local = array._local[slices_of(box, dropped)]
@@ -68,7 +68,7 @@ class GlobalIndex:
             array._local = namespace_of(array._local).put(array._local, local, value)
 
     def _local_assignment(self, where: Any, value: Any) -> tuple[Any, Any]:
-        """Where in this rank's part, None if nowhere, and what of the value goes there."""
+        """The index in this rank's part, None if there is none, and the matching part of the value."""
         array, layout = self._array, self._array.layout
         box, dropped = _box(layout, where, drop_all=True)
         part = _common(box, layout.box)

@@ -55,13 +55,13 @@ def communicator_of(given: Any) -> Communicator:
 
 
 def even_split(extent: int, parts: int) -> Shape:
-    """As equal as it goes: the first ones get one more."""
+    """As equal as possible: the first ones get one more."""
     least, more = divmod(extent, parts)
     return tuple(least + 1 if part < more else least for part in range(parts))
 
 
 def near_square(ranks: int, axes: int) -> Shape:
-    """Factors of the number of ranks, as equal as it goes, the largest first."""
+    """Factors of the number of ranks, as equal as possible, the largest first."""
     factors = [1] * axes
     left, prime, found = ranks, 2, []
     while left > 1:
@@ -78,10 +78,11 @@ class Layout:
     """Which part of a global array each rank has. Made by `layout_of`; equal ones are the same object.
 
     `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the position of r in the grid, counted
-    with the last axis fastest. `local_shapes` are those of all ranks. `of_rank_0` says whether what ranks assign is what rank 0 does.
+    with the last axis fastest. `local_shapes` are those of all ranks. `of_rank_0` is whether rank 0's value counts in
+    assignments.
 
-    `flat_of` says of a flat vector in which order its elements are: C_ORDER, or that of the parts of another layout, each made flat, one
-    after the other, which is then this other layout. None where nobody said so, and for arrays of several dimensions.
+    `flat_of` is the order of the elements of a flat vector: C_ORDER, or another layout, whose parts, each flattened, follow one
+    another. None where it is not given, and for arrays of several dimensions.
     """
 
     communicator: Communicator
@@ -304,8 +305,8 @@ def layout_of(
 ) -> Layout:
     """The layout of these, the same object for the same arguments. Communicates nothing.
 
-    `local_shapes`, of all ranks, replace the even split; without a `grid` several axes get factors of the number of ranks that are
-    as equal as it goes. Raises ShapeError where they make no sense together, ParameterError for what is no partition.
+    `local_shapes`, of all ranks, replace the even split; without a `grid` several axes get factors of the number of ranks that
+    are as equal as possible. Raises ShapeError where they are inconsistent, ParameterError for an invalid partition.
     """
     if not isinstance(communicator, Communicator):
         raise ParameterError(

@@ -7,8 +7,8 @@ from typing import Any
 
 
 class lazy_property:  # noqa: N801 (a decorator)
-    """As `functools.cached_property`, without its lock, which all objects of a class share in Python 3.11: a virtual rank that waits for
-    the others would keep them from asking."""
+    """As `functools.cached_property`, without its lock, which all objects of a class share in Python 3.11: a virtual rank that
+    waits for the others would block their access."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.__doc__ = function, function.__doc__

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def checked_order(order: Any) -> float:
-    """The order of a norm of vectors, 2 where there is none. Raises ParameterError for what is no number."""
+    """The order of a norm of vectors, 2 where there is none. Raises ParameterError for a value that is not a
+    number."""
     order = 2 if order is None else order
     if not isinstance(order, int | float | np.integer | np.floating) or order != order:
         raise ParameterError(f"the order of a norm is a number, not {value_shown(order)}")
@@ -75,7 +76,7 @@ def _combination(order: float) -> str:
 
 
 def _parts(local: Any, order: float, axis: int | None, namespace: Any) -> Any:
-    """What is combined over ranks: sums of powers, counts or extremes."""
+    """The quantity that is combined over ranks: sums of powers, counts or extremes."""
     xp = namespace.xp
     if order == 2 and axis is None:
         return namespace.squares(local)

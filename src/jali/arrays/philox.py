@@ -1,7 +1,7 @@
-"""Random numbers by what they belong to: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC'11) of arrays of counters.
+"""Random numbers by global index: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC'11) of arrays of counters.
 
-Whoever has an element, and in whatever order, draws the same number for it: a counter is the global index of a site, a datum, or a
-wave vector. Arrays may be of NumPy, CuPy or PyTorch, since words of 32 bits lie in signed ones of 64 here. `jali.Random` draws by
+Every rank, in any order, draws the same number for an element: a counter is the global index of a site, a datum, or a wave
+vector. Arrays may be of NumPy, CuPy or PyTorch, since words of 32 bits lie in signed ones of 64 here. `jali.Random` draws by
 the same rounds in kernels; its counters hold more, so its numbers are others.
 """
 

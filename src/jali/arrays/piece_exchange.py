@@ -1,5 +1,5 @@
-"""Nonblocking exchange of pieces of arrays between ranks: by messages of the host, or from device to device. `ghosts` and `exchange`
-say which pieces."""
+"""Nonblocking exchange of pieces of arrays between ranks: by messages of the host, or from device to device. `ghosts` and
+`exchange` select the pieces."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class PieceExchange:
         self._buffer_sets: dict[Any, list[_Buffers]] = {}
 
     def start(self, array: Any) -> PendingExchange:
-        """Send its pieces. Collective where it is the first on a device; between devices that reach each other's memory nobody waits on
-        the host, but for the other ends when more exchanges are pending than ever before."""
+        """Send its pieces. Collective where it is the first on a device; between devices that access each other's memory the
+        host does not wait, except for the other ends when more exchanges are pending than ever before."""
         graph_recorder.refuse_call("an exchange of pieces of arrays")
         if namespace_of(array).name == "numpy" or not is_on_device(array):
             return _PendingOnHost(self, array)

@@ -1,6 +1,6 @@
 """Pictures of distributed arrays by matplotlib: which rank has what, and what it has.
 
-Both gather what they draw, so that all ranks call them and each gets the figure, which the caller shows or writes.
+Both gather their data, so that all ranks call them and each gets the figure, which the caller shows or writes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pool of memory for large arrays, since fresh memory costs a pass over it: the kernel hands out pages of zeros.
 
-What an operator gives in every step of a solver has the size of what it gave the step before.
+An operator returns arrays of the same size in every step of a solver.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from jali.array_namespaces import namespace_of
 
 LEAST = 1 << 20  # bytes; smaller ones come from the allocator's own lists
-MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process
+MOST_KEPT = 1 << 30  # bytes of deleted arrays, of the process
 
 
 class _Pool:
-    """Blocks that no array uses, by size; the one that was released first goes first when there are too many."""
+    """Blocks that no array uses, by size; the one that was released first is freed first when there are too many."""
 
     def __init__(self) -> None:
         self._lock = (
@@ -54,7 +54,7 @@ _pool = _Pool()
 
 
 class _PooledBlock:
-    """Owner of an array's memory: NumPy keeps it as long as the array or a view of it lives."""
+    """Owner of an array's memory: NumPy keeps it as long as the array or a view of it exists."""
 
     def __init__(self, size: int) -> None:
         self.block = _pool.take(size)

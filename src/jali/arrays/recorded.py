@@ -47,7 +47,7 @@ def _multiply(x: Any, factor: Any) -> None:
 
 
 def assign(to: Any, source: Any) -> None:
-    """Values go into an array."""
+    """Writes values into an array."""
     do(to, partial(_set, to, source))
 
 

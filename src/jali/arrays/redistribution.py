@@ -36,7 +36,8 @@ def check_replicated(layout: Layout, local: Any) -> None:
 
 
 def all_reduce_numbers(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
-    """Numbers of all ranks of a group: their sums, or what `op` says. One all-reduce; of long double, a gathering."""
+    """Numbers of all ranks of a group: their sums, or the reduction `op`. One all-reduce; of long double, a
+    gathering."""
     values = np.array(numbers)
     if values.dtype == bool and op == "sum":
         op = "logical_or"  # as products of NumPy's booleans are added

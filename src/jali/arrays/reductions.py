@@ -108,7 +108,7 @@ def dot_of_all(pairs: Sequence[tuple[DistributedArray, DistributedArray]], conju
         mine, theirs = kind_of(x._local), kind_of(y._local)
         of_pair = mine if mine is theirs else np.result_type(mine, theirs)
         kind = of_pair if kind is None or kind is of_pair else np.result_type(kind, of_pair)
-        # all ranks give numbers of one type, whatever the library makes of parts of their sizes
+        # all ranks give numbers of one type, for parts of any sizes
         numbers.append(wide(of_pair).type(namespace_of(x._local).dot(x._local, y._local, conjugate)))
         arrays.append(x)
     total, *others = _combined_in_groups(arrays, numbers)
@@ -145,7 +145,8 @@ def _combined_in_groups(arrays: Sequence[DistributedArray], numbers: list[Any]) 
 
 
 class Along:
-    """Axes of an array, all (None) or some: what this rank finds along them, what all ranks do, and as what that is given back.
+    """Axes of an array, all (None) or some: the result of this rank along them, that of all ranks, and its conversion
+    to the caller's type.
 
     What is found is a number of NumPy's where all axes are reduced, else an array of the library without these axes. ShapeError for axes
     that do not exist.

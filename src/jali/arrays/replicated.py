@@ -1,7 +1,7 @@
 """Assignments to replicated arrays, which all ranks have: the value of rank 0 counts, and an error of one rank is raised on all.
 
-Ranks first compare a line that says where values go, their shape and type, or the error. Rank 0 has then converted its value
-by the rules of the array's library. Only then are values sent.
+Ranks first compare a line with the index, shape and type of the values, or the error. Rank 0 has then converted its value by
+the rules of the array's library. Only then are values sent.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def from_rank_0(layout: Layout, make: Callable[[], Any]) -> Any:
-    """What `make` gives for an array of this layout: where all ranks have one array, a copy of what it gives on rank 0. Collective then;
-    raises on all ranks what it raises on one of them, and ShapeError where shapes or types differ."""
+    """What `make` gives for an array of this layout: where all ranks have one array, a copy of its result on rank 0. Collective
+    then; raises on all ranks the error of one of them, and ShapeError where shapes or types differ."""
     if not layout.of_rank_0:
         return make()
     ranks = layout.communicator
@@ -41,8 +41,8 @@ def from_rank_0(layout: Layout, make: Callable[[], Any]) -> Any:
 def assign(x: DistributedArray, find: Callable[[], tuple[Any, Any]]) -> None:
     """`x[where] = value`, where `find` gives these two. Collective.
 
-    Raises on all ranks what it raises on one of them, and what the assignment of rank 0 does; ShapeError where ranks assign to different
-    elements, or values of different shapes.
+    Raises on all ranks the error of one of them, and that of the assignment on rank 0; ShapeError where ranks assign to
+    different elements, or values of different shapes.
     """
     ranks = x.communicator
 

@@ -19,8 +19,8 @@ from jali.files import value_shown
 class StackedDistributedArray:
     """A list of DistributedArrays, or of such lists, with the algebra of one vector.
 
-    `base_comm` is for scripts of others; arrays bring their ranks along. Raises ParameterError for what is no array, ValueError where
-    arrays of several libraries are mixed.
+    `base_comm` is for scripts of others; arrays bring their ranks along. Raises ParameterError for objects that are not arrays,
+    ValueError where arrays of several libraries are mixed.
     """
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
@@ -87,7 +87,7 @@ class StackedDistributedArray:
 
     @property
     def global_shape(self) -> tuple[int, ...]:
-        """Sums of the extents of all arrays, dimension by dimension, as existing scripts know it; where these have different
+        """Sums of the extents of all arrays, dimension by dimension, as existing scripts expect; where these have different
         dimensions, all elements as one. Vectors have one, and it counts elements; `elements` always does."""
         shapes = [x.global_shape for x in self.distarrays]
         if len({len(shape) for shape in shapes}) > 1:

@@ -1,7 +1,7 @@
 """Distributed arrays, operators and solvers beside another library with the same interface, and beside plain NumPy with MPI's buffers.
 
-A case is written once against a module: jali's compatibility module and the other library run the same lines. Some cases have a roof as
-well: what a program does by hand that knows its problem, with NumPy and MPI. Sides take turns; results are compared before they are
+A case is written once against a module: jali's compatibility module and the other library run the same lines. Some cases have a
+roof as well: a program written for its problem with NumPy and MPI. Sides take turns; results are compared before they are
 timed; a time is that of the slowest rank.
 """
 
@@ -39,7 +39,7 @@ class Problem:
     engine: str = "numpy"  # whose arrays the parts are: "cupy" on devices, where messages go by NCCL
 
     def given(self, module: Any) -> dict[str, Any]:
-        """What a distributed array of that engine is told."""
+        """Arguments of a distributed array with that engine."""
         if self.engine == "numpy":
             return {}
         return {"engine": self.engine, "base_comm_nccl": _nccl(module)}

@@ -1,4 +1,4 @@
-"""The eight collectives as benchmark cases: buffers of a rank, what goes in, what must come out.
+"""The eight collectives as benchmark cases: buffers of a rank, their input and the expected output.
 
 The payload of a case is the size of its largest buffer: p*d bytes, p ranks times the chunk d, where ranks have parts. Data depends on rank,
 position and round, so a wrong source, a stale buffer or a chunk in the wrong place shows; all values are small

@@ -1,13 +1,14 @@
-"""Every algorithm of a collective timed beside what jali chooses, on hosts and on devices: what rules are made from.
+"""Times of every algorithm of a collective beside jali's choice, on hosts and on devices: the data for rules.
 
-A spec is an algorithm, on devices with a transport of its messages, or a library that has collectives itself (`jali.comm.algorithms`). Ranks are
-those of any communicator, processes or threads. All algorithms of a cell take turns on the same buffers, in an order that is drawn anew for
-each round; the time of a round is that of the slowest rank. On the host a round is one call on fresh data, from a barrier on; on
-devices a batch of calls, on streams or in graphs, as in `jali.bench.device_collectives`. A few rounds tell which algorithms are near the
-default at all; only these, and it, go through the rest.
+A spec is an algorithm, on devices with a transport of its messages, or a library with collectives of its own
+(`jali.comm.algorithms`). Ranks are those of any communicator, processes or threads. All algorithms of a cell take turns on the
+same buffers, in an order that is drawn anew for each round; the time of a round is that of the slowest rank. On the host a
+round is one call on fresh data, from a barrier on; on devices a batch of calls, on streams or in graphs, as in
+`jali.bench.device_collectives`. A few rounds select the algorithms that are near the default; only these, and it, take part in
+the rest.
 
-Results are compared before algorithms are timed, and after; on the host also in the rounds of the first look. What is not possible here is
-left out with its reason. Who decides from the times is `jali.bench.collective_rules`.
+Results are compared before algorithms are timed, and after; on the host also in the rounds of the first look. What is not
+possible here is left out with its reason. `jali.bench.collective_rules` decides from the times.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ DEVICE_TRANSPORTS = tuple(name for name, _, carries, _ in _core.collective_trans
 
 @contextmanager
 def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
-    """`jali.settings.using` for ranks that may be threads of one process: no rank goes on while another has other settings. Collective."""
+    """`jali.settings.using` for ranks that may be threads of one process: no rank continues while another has other
+    settings. Collective."""
     before = {name: getattr(settings.current(), name) for name in changes}
     communicator.barrier()
     settings.use(**changes)
@@ -62,8 +64,8 @@ def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """An algorithm and the transport of its messages (empty: the usual one), or who has collectives itself. `between` carries those
-    between hosts, where it is another."""
+    """An algorithm and the transport of its messages (empty: the usual one), or a library with collectives of its own.
+    `between` is the transport between hosts, where it is another."""
 
     name: str
     transport: str = ""
@@ -145,7 +147,7 @@ class InPlaceCase(Case):
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of an array on a device, as checks of results ask for it."""
+    """A part of an array on a device, for checks of results."""
 
     address: int
     size: int
@@ -166,7 +168,7 @@ class InPlaceDeviceCase(DeviceCase):
         self.send = None
 
     def poison(self) -> None:
-        """Fill the buffer with what it must not be, and with what goes in."""
+        """Poison the buffer, and write the input."""
         self.gpu.fill(self.whole.memory, 119)
         mine = contribution(self.rank, self.sent, 0, self.dtype)
         self.gpu.upload_address(self._sent_at, mine.view(np.uint8))
@@ -196,9 +198,10 @@ Runs = Mapping[str, _Run]
 class AlgorithmBenchmark:
     """The algorithms between the ranks of a communicator. Everything is collective.
 
-    Jali's choice and all algorithms by the usual transport are plans of one communicator, so that none has its slots of messages to itself,
-    colder or warmer than those of the others. Other transports have communicators of their own, for which each was the usual one
-    when plans were made. Whatever the program's settings are, the default is what jali's own rules choose.
+    Jali's choice and all algorithms by the usual transport are plans of one communicator, so that none has its slots of
+    messages to itself, colder or warmer than those of the others. Other transports have communicators of their own, for which
+    each was the usual one when plans were made. With any settings of the program, the default is the choice of jali's own
+    rules.
     """
 
     def __init__(self, communicator: Any, gpu: Any = None, seed: int = 1) -> None:
@@ -227,9 +230,9 @@ class AlgorithmBenchmark:
         beside: Mapping[str, Callable[[], object]] | None = None,
         rules: str = "",
     ) -> Measured:
-        """All algorithms beside the default, and what else is to be timed `beside` them, to the last round. More rounds than asked for, as
-        many as fit into `seconds`, where a cell is done sooner. With `graphs` every batch is one, but what is beside is called as
-        it is. The default is what a file of `rules` chooses, or jali's own."""
+        """All algorithms beside the default, and what else is to be timed `beside` them, to the last round. More rounds than
+        requested, as many as fit into `seconds`, where a cell is done sooner. With `graphs` every batch is one, but what is
+        beside is called as it is. The default is what a file of `rules` chooses, or jali's own."""
         measured = self._measured(case, rounds, seconds, graphs, beside or {}, rules)
         self._end(case)
         return measured
@@ -266,8 +269,8 @@ class AlgorithmBenchmark:
     ) -> dict[str, list[float]]:
         """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT).
 
-        Half of the rounds are of communicators that were made in the opposite order: where their slots came to lie says nothing
-        about rules.
+        Half of the rounds are of communicators that were made in the opposite order: the positions of their slots must not
+        affect rules.
         """
         times: dict[str, list[float]] = {DEFAULT: [], "rules": []}
         for number, order in ((1, (DEFAULT, "rules")), (2, ("rules", DEFAULT))):
@@ -313,7 +316,7 @@ class AlgorithmBenchmark:
             self._ready(case)
             try:
                 call = self._call(case, self._ranks_for("", transports, 0), name)
-                call()  # says first whether it is possible at all
+                call()  # checks first whether it is possible at all
                 run = self._run(case, call, graphs)
             except (DeviceError, ParameterError, RecordingError, MemoryError) as error:
                 reason = str(error) or type(error).__name__
@@ -346,7 +349,7 @@ class AlgorithmBenchmark:
     def _call(self, case: Any, communicator: Any, algorithm: str | None) -> Callable[[], object]:
         side = InPlaceSide if hasattr(case, "whole") else JaliSide
         call: Any = side(communicator, "", {case.collective: algorithm} if algorithm else {}).prepare(case)
-        # Naming an argument takes 0.1 us or more; so jali's choice is asked for by name, too.
+        # Naming an argument takes 0.1 us or more; so jali's choice is requested by name, too.
         return call if algorithm else partial(call, algorithm=None)
 
     def _ready(self, case: Any) -> None:

@@ -1,10 +1,10 @@
-"""From times of algorithms to rules of collectives: which algorithm replaces jali's choice, for which sizes, and the file that says so.
+"""From times of algorithms to rules of collectives: which algorithm replaces jali's choice, for which sizes, and the file of the rules.
 
-A cell is a collective at one size; its times are rounds in which all algorithms took turns, so that those of one round belong together.
-What is compared is the ratio of such pairs, by its median and the order statistics around it. An algorithm may replace the default where it
-is faster by GAIN at least, at 99.9 % confidence (FIRST); among those that may and that nothing tells from the fastest, the one
-that its neighbours take as well. What was chosen so is measured anew and stays where it is faster again, at 95 % (AGAIN). Where
-nothing is faster there is no rule: the default goes on to choose.
+A cell is a collective at one size; its times are rounds in which all algorithms took turns, so that those of one round belong
+together. What is compared is the ratio of such pairs, by its median and the order statistics around it. An algorithm may
+replace the default where it is faster by GAIN at least, at 99.9 % confidence (FIRST); among those that may and that are not
+distinguishable from the fastest, the one that its neighbours take as well. This choice is measured anew and stays where it is
+faster again, at 95 % (AGAIN). Where nothing is faster there is no rule: the default remains.
 
 Nothing here measures; times come from `jali.bench.collective_algorithms`.
 """
@@ -27,9 +27,9 @@ DEFAULT = "default"
 FIRST, AGAIN = (
     0.001,
     0.05,
-)  # how often noise alone may say that one of two equal algorithms is faster, or slower
+)  # how often noise alone may make one of two equal algorithms faster, or slower
 GAIN = 1.02  # faster by less is not worth a rule; as of the tuner of kernels
-LEAST_ROUNDS = 11  # fewer say nothing at FIRST, whatever they are
+LEAST_ROUNDS = 11  # fewer are never significant at FIRST
 
 Times = Mapping[str, Sequence[float]]  # seconds of rounds, by algorithm
 
@@ -49,7 +49,7 @@ class Ratio:
 def ratio(times: Times, spec: str, other: str = DEFAULT, error: float = AGAIN) -> Ratio:
     """Speed of `spec` over `other`, round by round; outside of the interval is the median with probability `error` at most.
 
-    Without enough rounds to say that, the interval is everything.
+    Without enough rounds for that, the interval is everything.
     """
     pairs = np.sort(np.asarray(times[other]) / np.asarray(times[spec]))
     k = order_of_median(len(pairs), error / 2)
@@ -135,7 +135,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Rule:
-    """An entry of the file: bytes from `least` to `most`. `type`, `in_place` and `persistent` are None where it does not ask for them."""
+    """An entry of the file: bytes from `least` to `most`. `type`, `in_place` and `persistent` are None where they are not conditions."""
 
     collective: str
     type: str | None
@@ -147,7 +147,7 @@ class Rule:
     why: str = ""
 
 
-# Values of the conditions, None for those that are not asked for, and a variant that says the sizes.
+# Values of the conditions, None for those that are no conditions, and a variant with the sizes.
 Said = tuple[str | None, bool | None, bool | None, Variant]
 
 
@@ -156,7 +156,7 @@ def rules_of(
     sizes: Mapping[Variant, Sequence[int]],
     why: Callable[[Variant, Stretch], str] = lambda variant, stretch: "",
 ) -> list[Rule]:
-    """Rules for what was found among the `sizes` that were measured. What types, or being in place, do not change is not asked for.
+    """Rules for what was found among the `sizes` that were measured. Type or being in place are conditions only where they matter.
 
     A rule reaches from the smallest to the largest size of its stretch, ends included. Where the next size that was measured
     belongs to the next rule, the two meet at the geometric mean.
@@ -184,7 +184,7 @@ def rules_of(
 
 
 def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condition: int) -> list[Said]:
-    """One for all values of a condition (0: type, 1: in place, 2: part of a graph) where several were measured and all say the same."""
+    """One rule for all values of a condition (0: type, 1: in place, 2: part of a graph) where several were measured and all agree."""
     groups: dict[object, list[Any]] = {}
     for entry in said:
         groups.setdefault((*entry[:condition], *entry[condition + 1 : 3]), []).append(entry)
@@ -201,7 +201,8 @@ def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condit
 
 @dataclass(frozen=True)
 class Library:
-    """Who has collectives itself where rules are made: that of the devices' vendor, or MPI's; and how its name begins in algorithms."""
+    """The library with collectives of its own where rules are made: that of the devices' vendor, or MPI's; and how
+    its name begins in algorithms."""
 
     name: str
     version: str
@@ -220,7 +221,7 @@ def rules_text(
 ) -> str:
     """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under.
 
-    Rules whose algorithm takes the `library` ask for the first two numbers of its version.
+    Rules whose algorithm uses the `library` require the first two numbers of its version.
     """
     lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
     for rule in rules:

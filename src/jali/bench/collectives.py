@@ -308,7 +308,7 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
 
 
 def _of_launcher(name: str) -> bool:
-    """Whether a variable is what a launcher tells its ranks, rather than a user's choice."""
+    """Whether a variable is set by a launcher for its ranks, rather than a user's choice."""
     return name in ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR") or name.startswith(
         (
             "OMPI_MCA_orte_",

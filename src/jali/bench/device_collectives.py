@@ -1,10 +1,10 @@
 """Collectives on device memory timed beside the vendor's library: the same buffers, on streams and in graphs.
 
 A batch of calls, one after the other on jali's stream, is timed from the first to the end of the device's work; a graph holds a
-batch, too (`jali.graph`). The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. All sides
-are called by jali's public functions. What comes out is checked before and after, by
-samples where buffers are large. Sides named "nccl" and "nccl-symmetric" are the library on the buffers of all sides, and on
-buffers of its own that it has registered as symmetric windows (`CclCommunicator.symmetric`).
+batch, too (`jali.graph`). The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. All
+sides are called by jali's public functions. Results are checked before and after, by samples where buffers are large. Sides
+named "nccl" and "nccl-symmetric" are the library on the buffers of all sides, and on buffers of its own that it has registered
+as symmetric windows (`CclCommunicator.symmetric`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DeviceCase:
         mine = contribution(rank, sent, 0, self.dtype)
         if windows is None:
             empty = [DeviceArray.empty(gpu, (n,), self.dtype, "benchmark") for n in (sent, received)]
-        else:  # as large on all ranks, whatever they need of it
+        else:  # as large on all ranks, regardless of their needs
             both = [elements_of(collective, self.chunk, size, at_root) for at_root in (True, False)]
             whole = [windows.symmetric((max(ns),), self.dtype) for ns in zip(*both, strict=True)]
             needed = zip(whole, (sent, received), strict=True)
@@ -72,7 +72,7 @@ class DeviceCase:
         self.sent = sent
 
     def poison(self) -> None:
-        """Fill the result with what it must not be."""
+        """Poison the result."""
         if self.receive is None:
             return
         if self.collective == "broadcast" and self.rank == self.root:
@@ -227,7 +227,7 @@ def _report_progress(progress: Callable[[Cell, str], object], order: str, cell: 
 
 
 def _about(ccl: CclCommunicator) -> dict[str, str]:
-    """What numbers of the vendor's library depend on: its version, and whether it may use the links' multicast, where that was said."""
+    """The conditions of the vendor library's numbers: its version, and whether it may use the links' multicast, where that was set."""
     name, version, _ = ccl.library
     chosen = settings.of_others(MULTICAST).get(MULTICAST)
     words = {None: f"the library's choice ({MULTICAST} is not set)", "0": f"off ({MULTICAST}=0)"}
@@ -263,7 +263,7 @@ def _check(communicator: Any, gpu: Any, case: DeviceCase, name: str, call: Calla
 
 
 def mpi_of(communicator: Any) -> Any:
-    """mpi4py's world, for the conditions; or what says the same of virtual ranks."""
+    """mpi4py's world, for the conditions; or its equivalent for virtual ranks."""
     if communicator.transport == "mpi":
         from mpi4py import MPI
 
@@ -272,7 +272,7 @@ def mpi_of(communicator: Any) -> Any:
 
 
 class _Virtual:
-    """As much of an mpi4py communicator as the conditions ask for."""
+    """The part of an mpi4py communicator that the conditions need."""
 
     def __init__(self, communicator: Any) -> None:
         self.size = communicator.size

@@ -1,12 +1,13 @@
 """Fourier transforms of distributed arrays by every provider, beside their own parts and beside other libraries.
 
-A side is a provider of local transforms (`jali.fft.providers`) or another library; a case is a whole transform, its exchanges, or its
-local transforms without them. So a table says what a transform costs, what it is made of, what the overlap of both gains, and what
-others take. On several CUDA devices of a host there is cuFFT in one process that has them all, too (`fft_one_process`).
+A side is a provider of local transforms (`jali.fft.providers`) or another library; a case is a whole transform, its exchanges,
+or its local transforms without them. So a table has the time of a transform, of its parts, the gain by their overlap, and the
+times of other libraries. On several CUDA devices of a host there is cuFFT in one process that has them all, too
+(`fft_one_process`).
 
-Sides are visited in turn, there and back; what a side needs is made when it is visited and given back before the next one is, so that
-memory is that of one of them; where a device has no room for it, a case says so. Inverses are compared with what went in before anything
-is timed; a time is that of the slowest rank.
+Sides are visited in turn, there and back; what a side needs is allocated when it is visited and released before the next one
+is, so that memory is that of one of them; a case reports where a device has too little. Inverses are compared with the input
+before anything is timed; a time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -332,7 +333,7 @@ def _theirs(x: DistributedArray, name: str) -> Side:
 
 
 def _check(x: DistributedArray, back: DistributedArray, what: str) -> None:
-    """All ranks raise RankError if what came back is not what went in."""
+    """All ranks raise RankError if the inverse does not reproduce the input."""
     off = float((back - x).norm() / max(float(x.norm()), 1e-300))
     if not off < CLOSE[str(x.dtype).removeprefix("torch.")]:
         raise RankError(f"{what}: the inverse of the transform is off by {off:.1e} of the whole")
@@ -384,7 +385,7 @@ def _no_room(ranks: Any, x: DistributedArray, needs: int) -> str:
 
 
 def _free(x: DistributedArray) -> None:
-    """What nobody has any more, so that others find the memory free."""
+    """Frees unused memory, for other libraries."""
     gc.collect()
     for name in PROVIDERS:
         if name in vendors.FFT_LIBRARIES and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):

@@ -1,8 +1,8 @@
 """cuFFT on all devices of a host in the process of rank 0 (`jali.fft.one_process`), measured while the other ranks wait.
 
-What is transformed is a product of one random vector for each dimension, since its transform is the product of theirs: so results
-are compared with what a host computes at once. The library does not scale, so numbers grow with every transform there and back; they
-begin small and are loaded again before they are too large.
+The input is a product of one random vector for each dimension, since its transform is the product of theirs: so results are
+compared with what a host computes at once. The library does not scale, so numbers grow with every transform there and back;
+they begin small and are loaded again before they are too large.
 """
 
 from __future__ import annotations

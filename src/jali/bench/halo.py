@@ -210,7 +210,7 @@ class Choices:
 class Measurement:
     """One policy. Times by name: whole, exchange, compute, `no <part>`, and `graph ...` of the first three.
 
-    `sent` are bytes per exchange of the rank that sends most. `why_not` says why the policy cannot work here,
+    `sent` are bytes per exchange of the rank that sends most. `why_not` is why the policy cannot work here,
     `why_no_graph` why it cannot be recorded.
     """
 
@@ -254,7 +254,8 @@ class Report:
 
 
 def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Names and descriptions of the policies for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
+    """Names and descriptions of the policies for a kind of device, all or the requested ones. Raises ParameterError
+    for unknown names."""
     known = [(name, description) for name, description, *_ in _core.halo_policies(device)]
     unknown = sorted(set(only) - {name for name, _ in known})
     if unknown:

@@ -1,5 +1,5 @@
-"""What a rank of this host computes, and what carries its halos, measured by all ranks at once, as machine files say
-it.
+"""The computing speed of a rank of this host, and the transport of its halos, measured by all ranks at once, in the
+form of machine files.
 
 Halos are measured as they are, from packing to unpacking, at two sizes: what remains at none is the latency.
 """

@@ -1,8 +1,9 @@
 """What a benchmark has measured, case by case, in a file that outlives its ranks, and what else ran on the machine meanwhile.
 
-Ranks that `jali bench -n N` starts write here which case they begin and what they found. Where a case stalls, or its ranks die, neither their
-communicators nor their devices can be used any more: the process that started them writes down that the case is lost (`give_up`) and starts fresh
-ranks, which take what is there and go on with the other cases. Cases are known by their names; what was found is anything that can be pickled.
+Ranks that `jali bench -n N` starts write here which case they begin and what they found. Where a case stalls, or its ranks die,
+neither their communicators nor their devices can be used any more: the process that started them records that the case is lost
+(`give_up`) and starts fresh ranks, which read the existing results and continue with the other cases. Cases are known by their
+names; what was found is anything that can be pickled.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Found = TypeVar("Found")
 STALL = "nothing has moved for"
 """In errors of waits that have timed out (core/messaging/wait_loop.cpp)."""
 BEGUN, ENDED, ERROR, LOST = "begun", "ended", "error", "lost"
-LONGEST = 600  # characters of what is said of a case
+LONGEST = 600  # characters of the text of a case
 
 
 class Journal:
@@ -54,7 +55,7 @@ class Journal:
     def case(
         self, name: str, measure: Callable[[], Found], progress: Callable[[Found], object] | None = None
     ) -> Found | None:
-        """What `measure` finds, or what was found before; None where the case is lost. `progress` is told on rank 0 of what is new."""
+        """The result of `measure`, or an earlier one; None where the case is lost. `progress` is called on rank 0 for new results."""
         if name in self.lost:
             return None
         if name in self._done:
@@ -88,7 +89,7 @@ class Journal:
     def _write(self, *record: Any) -> None:
         if self._path is None:
             return
-        with contextlib.suppress(FileNotFoundError):  # another host, whose ranks hear of an error anyway
+        with contextlib.suppress(FileNotFoundError):  # another host, whose ranks receive the error anyway
             _append(self._path, record)
 
     @property
@@ -104,7 +105,7 @@ class Journal:
         return found
 
     def conditions(self) -> dict[str, str]:
-        """What a reader has to know beside the numbers: the load meanwhile, and cases that are lost."""
+        """Conditions of the numbers for readers: the load meanwhile, and cases that are lost."""
         contents = {
             f"load of {one.host} by others": f"{one.others:.1f} of {one.cores} cores" for one in self.load
         }
@@ -119,7 +120,7 @@ def busy_words(load: Sequence[Load]) -> str:
 
 
 def why_no_verdict(load: Sequence[Load]) -> str:
-    """Why numbers say too little for a verdict; nothing where they do not."""
+    """Why numbers are insufficient for a verdict; empty where they are not."""
     words = busy_words(load)
     return f"the machine was too busy for a verdict: {words}" if words else ""
 
@@ -139,7 +140,7 @@ def records(contents: bytes) -> list[tuple[Any, ...]]:
 
 
 def _append(path: Path, record: tuple[Any, ...]) -> None:
-    """In one piece, since any rank may write; raises FileNotFoundError where nobody has made the file."""
+    """In one piece, since any rank may write; raises FileNotFoundError where the file does not exist."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         os.write(descriptor, pickle.dumps(record))
@@ -154,13 +155,13 @@ def _under_way(found: list[tuple[Any, ...]]) -> str | None:
 
 
 def is_hung(path: Path, seconds: float) -> bool:
-    """Whether a case is under way of which nothing was heard for so long."""
+    """Whether a case is under way without a sign of progress for so long."""
     return time.time() - path.stat().st_mtime > seconds and _under_way(records(path.read_bytes())) is not None
 
 
 def give_up(path: Path, otherwise: str) -> tuple[str, str] | None:
-    """Write down that the case that was under way when the ranks ended is lost: its name, and why (`otherwise`: where no rank said it). None
-    where none was under way."""
+    """Record that the case that was under way when the ranks ended is lost: its name, and why (`otherwise`: where no rank
+    reported it). None where none was under way."""
     found = records(path.read_bytes())
     name = _under_way(found)
     if name is None:

@@ -1,13 +1,14 @@
 """MPICH's selection trees as rules of collectives.
 
-A tree is JSON: keys are predicates ("comm_size<=8") with what holds under them, or a leaf ("composition=..." or "algorithm=..." with its
-parameters). MPICH goes down the first predicate that is true, never back up, and takes its own defaults where it finds no leaf. So each
-leaf becomes a rule that asks for all predicates on its way, in the order of the tree, and where those under a predicate may all be false
-a rule behind them says that the MPI library chooses.
+A tree is JSON: keys are predicates ("comm_size<=8") with what holds under them, or a leaf ("composition=..." or "algorithm=..."
+with its parameters). MPICH goes down the first predicate that is true, never back up, and takes its own defaults where it finds
+no leaf. So each leaf becomes a rule with all predicates on its way as conditions, in the order of the tree, and where those
+under a predicate may all be false a following rule leaves the choice to the MPI library.
 
-Predicates become conditions of rules. Some have none: the branches under them are left out, said with their place (`Imported.left_out`),
-and calls that MPICH would send there take the rules that follow. `assumed` says what such a predicate is on the machine at hand, and then
-nothing is left out. Leaves become jali's algorithms of the same name and meaning; what has no counterpart is "mpi", the MPI library's own.
+Predicates become conditions of rules. Some have none: the branches under them are left out, listed with their position
+(`Imported.left_out`), and calls that MPICH would send there take the rules that follow. `assumed` gives the value of such a
+predicate on the machine at hand, and then nothing is left out. Leaves become jali's algorithms of the same name and meaning;
+what has no counterpart is "mpi", the MPI library's own.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ UNASKED = {
     "is_multi_threaded": "whether ranks have several threads is no condition",
     "per_proc_msg_size": "it is no condition",
 }
-"""Predicates that rules cannot ask, and why."""
+"""Predicates that rules cannot express, and why."""
 
 Range = tuple[int, int]
 Condition = Range | bool | frozenset[str]
@@ -236,7 +237,7 @@ class Never(str):
 ALWAYS: list[Conditions] = [{}]
 NEVER: list[Conditions] = []
 Answer = list[Conditions] | str
-"""Alternatives, of which one is to hold; or why rules cannot ask."""
+"""Alternatives, of which one is to hold; or why rules cannot express it."""
 
 
 def _number(text: str, at_most: bool) -> Range:
@@ -248,7 +249,7 @@ def _in_range(key: str, bounds: Range) -> list[Conditions]:
 
 
 def _size(name: str, collective: str) -> str | None:
-    """The condition that asks for this size of a collective; none where MPICH has no such size."""
+    """The condition for this size of a collective; none where MPICH has no such size."""
     if name == "avg_msg_size":
         return "bytes" if collective in WHOLE else "part" if collective == "alltoall" else None
     if collective in WHOLE:
@@ -288,7 +289,7 @@ class Predicates:
         self.fail, self.assumed = fail, assumed
 
     def answer(self, node: Node, collective: str) -> Answer:
-        """Raises FileFormatError for what is no predicate."""
+        """Raises FileFormatError for a key that is not a predicate."""
         key = node.key
         if key == "any":
             return ALWAYS
@@ -542,7 +543,7 @@ class TreeImporter:
     def _fallback(
         self, node: Node, alternatives: list[Conditions], path: list[str]
     ) -> Iterator[ImportedRule | LeftOut]:
-        """Where no leaf is found under a key, MPICH does not go on: its own defaults choose."""
+        """Where no leaf is found under a key, MPICH does not continue: its own defaults choose."""
         if self.memory != "host":
             why = "not all calls find a leaf here, and MPICH's defaults are none for devices"
             yield LeftOut(" > ".join(path), node.line, why, order=True)
@@ -566,9 +567,10 @@ def _composition(collective: str, letter: str) -> str:
 def import_tree(
     text: str, source: str, *, memory: str = "host", assumed: Mapping[str, str] | None = None
 ) -> Imported:
-    """The rules that a tree means for arrays in this memory ("host", "device" or a kind of devices).
+    """The rules of a tree for arrays in this memory ("host", "device" or a kind of devices).
 
-    `assumed` answers predicates that rules cannot ask, like {"is_multi_threaded": "no"}. Raises FileFormatError, which names the line.
+    `assumed` has values of predicates that rules cannot express, like {"is_multi_threaded": "no"}. Raises
+    FileFormatError, which names the line.
     """
     importer = TreeImporter(source, memory, assumed or {})
     entries = tuple(importer.entries(TreeReader(text, source).read()))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One threshold: what it asks for, what was found, whether it holds or may hold, and the cells that miss it.
+    """One threshold: the required and the measured value, whether it holds or may hold, and the cells that miss it.
 
     It fails only where all of the spread is beyond it; it is not `clear` where a part is.
     """
@@ -34,7 +34,8 @@ class Verdict:
 
 
 def verdict_lines(verdicts: Iterable[Verdict], busy: str = "") -> Iterator[str]:
-    """They in words, each with the cells that miss it; there is none where the machine was `busy`, which says how."""
+    """The thresholds in words, each with the cells that miss it; no verdicts, but remarks in parentheses, where the
+    machine was `busy`, which is the reason."""
     if busy:
         yield f"no verdict: {busy}"
     for verdict in verdicts:

@@ -1,6 +1,7 @@
-"""What repeated measurements say of a number that is made of their medians: its 95 % interval, by drawing rounds again (bootstrap).
+"""The 95 % interval of a number that is computed from the medians of repeated measurements, by drawing rounds again (bootstrap).
 
-A goal is missed only where the whole interval misses it; where a part does, more rounds or a quieter machine would say.
+A goal is missed only where the whole interval misses it; where a part does, more rounds or a quieter machine would
+decide.
 """
 
 from __future__ import annotations

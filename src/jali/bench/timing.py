@@ -71,7 +71,7 @@ def machine() -> str:
 
 
 def conditions() -> str:
-    """What every table says about the machine."""
+    """The facts about the machine in every table."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return f"{machine()}, load {load:.1f}"
 

@@ -1,1 +1,1 @@
-"""The `jali` command. Each of its commands is a module with an entry in `jali.cli.main.COMMANDS`, imported when it is asked for."""
+"""The `jali` command. Each of its commands is a module with an entry in `jali.cli.main.COMMANDS`, imported at its first use."""

@@ -211,7 +211,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def start_ranks(count: int, words: Sequence[str]) -> int | None:
-    """As `jali.cli.launch.start_ranks`; where a case stalls, or ranks die, fresh ranks go on with the other cases."""
+    """As `jali.cli.launch.start_ranks`; where a case stalls, or ranks die, fresh ranks continue with the other
+    cases."""
     from jali.bench import journal
 
     if JOURNAL in words or "compare" in words:
@@ -243,7 +244,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int | None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure and report; one rank speaks for all."""
+    """Measure and report; one rank prints for all."""
     also = ("--device", "--output", "--json")
     refuse_others(arguments, OPTIONS, arguments.what, f"jali bench {arguments.what}", also)
     if arguments.what == "compare":
@@ -414,7 +415,7 @@ def _collectives_hybrid(arguments: argparse.Namespace, journal: Journal) -> int:
 
 
 def _settle_sizes(arguments: argparse.Namespace) -> None:
-    """Fills in the sizes that nobody gave, and raises ParameterError for those that make no sense."""
+    """Fills in missing sizes, and raises ParameterError for invalid ones."""
     chosen = "osu" if arguments.osu else "hybrid" if arguments.hybrid else "plain"
     smallest, largest, factor = SIZES[chosen]
     if chosen == "hybrid" and arguments.device not in (None, "cpu"):
@@ -473,7 +474,7 @@ def _collectives(arguments: argparse.Namespace, journal: Journal) -> int:
 
 
 def _publish(arguments: argparse.Namespace, journal: Journal, form: ModuleType, found: Any) -> int:
-    """Write what was measured into files and print it, on rank 0; the exit status. `form` is the module that knows how a report is written;
+    """Write what was measured into files and print it, on rank 0; the exit status. `form` is the module that writes a report;
     `found` is one report, or several by what the names of their files end in."""
     ranks = comm.current()
     if ranks.rank != 0:

@@ -1,6 +1,7 @@
 """`jali bench compare A B`: builds two commits, measures their cases in turns, and fails where B loses more than it may.
 
-A part takes ten minutes at most; `--continue` goes on. Exit status: 0 nothing is lost, 1 a case is, or has stalled, 2 bad input, 3 there is more to measure.
+A part takes ten minutes at most; `--continue` measures the next one. Exit status: 0 nothing is lost, 1 a case is, or has
+stalled, 2 bad input, 3 there is more to measure.
 """
 
 from __future__ import annotations

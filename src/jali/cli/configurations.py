@@ -1,8 +1,8 @@
 """Configurations as `jali measure` and `jali convert` take them: files of any format that `GaugeField.from_file` reads, or
 the checkpoint of a run.
 
-Links are always taken into float64, whatever the file holds. What a file says about its links is kept for
-comparison with what they are.
+Links are always converted to float64. The header's values of the links are kept for comparison with
+the computed ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DOUBLE = 16  # bytes of a complex number
 
 @dataclass(frozen=True)
 class Configuration:
-    """A gauge field in float64 and where it comes from.
+    """A gauge field in float64 and its source.
 
     `file` is that of a format of configurations, and None for others and the checkpoint of a run. `precision` and `rows` are those of the source; `metadata` can
     be written again.
@@ -61,13 +61,13 @@ class Configuration:
     """Whether the source has a checksum, compared or not."""
 
     def require_header(self, consequence: str = "") -> None:
-        """Raises FileFormatError where the links are not what the header of their file says."""
+        """Raises FileFormatError where the links do not match the header of their file."""
         if self.file is not None:
             require_header(self.file, self.U, consequence)
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--lattice` and `--group`, for files that do not tell, `--ignore-checksum` and `--device`."""
+    """`--lattice` and `--group`, for files without them, `--ignore-checksum` and `--device`."""
     parser.add_argument(
         "--lattice", type=_extents, metavar="X,Y,Z,T", help="extents, for files that do not tell"
     )
@@ -120,7 +120,7 @@ def load_configuration(
 
 
 def warn(configuration: Configuration, unitarity_deviation: float, ranks: Communicator) -> list[str]:
-    """Say on standard error what is odd about a configuration without keeping it from being used; returns it."""
+    """Warn on standard error of oddities of a configuration that do not prevent its use; returns the warnings."""
     found = list(configuration.warnings)
     if not unitarity_deviation < FAR_FROM_UNITARY:
         found.append(

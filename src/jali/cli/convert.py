@@ -94,7 +94,7 @@ def write(
     lattice = U.lattice
     links = U.local_links()
     if precision == 32:
-        # What the header says is computed from the digits that the file keeps.
+        # The header is computed from the digits that the file keeps.
         links = links.astype(np.complex64)
         U.set_local_links(links)
     numbers = {"plaquette": plaquette(U), "link_trace": link_trace(U)}
@@ -127,7 +127,7 @@ def write(
 
 
 def render(result: dict[str, Any]) -> str:
-    """The result for people."""
+    """The result as text."""
     extents = " x ".join(map(str, result["extents"]))
     writer = writers().get(result["format"])
     rows = f", {result['rows']} rows" if writer is not None and writer.two_rows else ""

@@ -1,4 +1,4 @@
-"""What a command says of an exception: each message in its line, with the command's name in front."""
+"""The text of an exception for a command: each message in its line, with the command's name in front."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jali.files import CONTROL, RECORD, shown
 
 
 def error_text(error: Exception) -> str:
-    """What an error says; of the system's errors without their number. Several messages are parted by `RECORD`."""
+    """The message of an error; for the system's errors without their number. `RECORD` separates several messages."""
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
     if not isinstance(error, OSError) or not error.strerror:

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """List, or run and draw. Rank 0 speaks."""
+    """List, or run and draw. Rank 0 prints."""
     ranks = comm.current()
     if arguments.name is None:
         _check_alone(arguments)
@@ -139,7 +139,7 @@ def _need(what: str, missing: list[str]) -> None:
 
 
 def _check_alone(arguments: argparse.Namespace) -> None:
-    """Raises ParameterError for what asks for more than the list, without an example's name."""
+    """Raises ParameterError for options beyond the list without an example's name."""
     given = {
         "--check": arguments.check,
         "--picture": arguments.picture,
@@ -155,7 +155,8 @@ def _check_alone(arguments: argparse.Namespace) -> None:
 
 
 def parameters_of(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
-    """Those of a size, with others' values. Raises ParameterError for unknown sizes and names, and for what is no number."""
+    """Those of a size, with others' values. Raises ParameterError for unknown sizes and names, and for values that
+    are not numbers."""
     if size is not None and size not in sizes:
         raise ParameterError(f"example {name} has no size {value_shown(size)}; there are {', '.join(sizes)}")
     parameters = sizes[size or next(iter(sizes))]

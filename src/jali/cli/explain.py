@@ -1,9 +1,10 @@
-"""`jali explain`: which algorithm a collective would take, by which rule, and what it and the other algorithms cost.
+"""`jali explain`: the algorithm that a collective would use, by which rule, and the cost of it and the other
+algorithms.
 
-No rank is started and no device opened: what rules ask is said by the arguments. What only ranks with their devices can know
-(whether these map each other's memory, whether a library is there) is said as a condition, and the algorithms that are taken if it does not
-hold come behind it. Costs are those of a described machine, by the planner's model, or times that `jali tune collectives` left. Under
-a launcher the ranks that were started say what they take here, too.
+No rank is started and no device opened: the arguments give the values of the rules' conditions. What only ranks with their
+devices can determine (whether these map each other's memory, whether a library is there) is printed as a condition, followed by
+the algorithms that are used if it does not hold. Costs are those of a described machine, by the planner's model, or times that
+`jali tune collectives` wrote. Under a launcher the started ranks also report what they use here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from jali.planner.call_costs import Cost, Costs, Times
 TIMES_NEEDED = "what `jali tune collectives --json` prints is needed"
 MOST_NAMED = 5  # of algorithms without costs for the same reason
 MACHINES = {"cuda": "h200x8", "hip": "frontier"}
-"""Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
+"""The default machines: those whose measurements jali's own rules and model were made with."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Explain; one rank speaks for all."""
+    """Explain; one rank prints for all."""
     ranks = comm.current()
     changed = {} if arguments.rules is None else {"collective_rules": rules_file(arguments.rules)}
     with settings.using(**changed):
@@ -110,7 +111,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 class Request:
-    """A call that somebody asks about, and where."""
+    """The call to explain, and its ranks and memory."""
 
     def __init__(self, call: Any, hosts: list[int], kind: str, arguments: argparse.Namespace) -> None:
         self.call, self.hosts, self.kind, self.arguments = call, hosts, kind, arguments
@@ -173,7 +174,7 @@ class Request:
         return int(self.call.payload(self.ranks))
 
     def facts(self) -> dict[str, Any]:
-        """All that is said, as plain values."""
+        """The whole result, as plain values."""
         call = self.call
         facts: dict[str, Any] = {
             "collective": call.collective,
@@ -256,11 +257,10 @@ class Request:
     def needs(
         self, spec: AlgorithmSpec, one_host: bool = False, asked_for: bool = False
     ) -> tuple[list[str], str]:
-        """What an algorithm needs that only ranks and devices know, and why it is impossible in any case (else empty)."""
+        """The requirements of an algorithm that only ranks and devices can check, and why it is impossible in any
+        case (else empty)."""
         between = _core.why_not_between(spec.name, one_host, self.call.collective, self.hosts)
-        if between and (
-            one_host or not asked_for
-        ):  # who asks for levels gets them where there is one host, too
+        if between and (one_host or not asked_for):  # requested levels are shown for one host, too
             return [], between
         transports = [name for name in (spec.transport, spec.between) if name]
         if self.kind != "host" and not transports and self._has_levels(spec.name):
@@ -315,7 +315,7 @@ class Request:
         return nested and any(entry.name == name and entry.hierarchy == "hosts" for entry in ALGORITHMS)
 
     def transport_words(self, spec: AlgorithmSpec) -> str:
-        """Who carries messages."""
+        """The transport of messages."""
         if spec.between:
             return f"{spec.transport} inside hosts, {spec.between} between them"
         if self.kind != "host":
@@ -355,10 +355,10 @@ class Request:
         cost = costs.of(spec.name, inside, between)
         return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
 
-    # --- what it costs --------------------------------------------------------------------------------------
+    # --- costs --------------------------------------------------------------------------------------
 
     def costs(self, takes: str | None) -> dict[str, Any]:
-        """Of all algorithms, the fastest first, and where the numbers come from."""
+        """Of all algorithms, the fastest first, and the source of the numbers."""
         arguments = self.arguments
         if arguments.times is not None:
             refuse_other_kinds(arguments.times, [JSON, TEXT, EMPTY], TIMES_NEEDED)
@@ -388,7 +388,7 @@ class Request:
                     "costs": [],
                     "costs_by": None,
                     "no_costs": str(error),
-                }  # nobody asked for that machine
+                }  # that machine was not requested
             entries = []
             for spec in specs_of(self.call.collective, self.kind, self.hosts):
                 _, impossible = self.needs(spec)
@@ -454,7 +454,7 @@ def versions_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def text_of(facts: dict[str, Any]) -> str:
-    """The facts as lines for people."""
+    """The facts as lines of text."""
     combined = (
         f" {facts['operation']}" if facts["collective"] in ("all_reduce", "reduce", "reduce_scatter") else ""
     )

@@ -1,7 +1,7 @@
-"""What a file is that a command was given, by what it holds, and which command takes it: for errors about files of the wrong kind.
+"""The kind of a command's input file, by its content, and the command that accepts it: for errors about files of the wrong kind.
 
-A command asks before it reads (`refuse_other_kinds`). What is of no kind that is known here is left to the reader of the command, which says
-what it misses.
+A command checks before it reads (`refuse_other_kinds`). Files of unknown kind are left to the reader of the command, which
+reports what is missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jali.io.arrays import holds_arrays
 from jali.io.ensemble import checkpoint_folder, saved_configurations
 
 MOST_BYTES = 1 << 20
-"""Of files that people write."""
+"""Of files written by users."""
 HEAD = 16
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file is, in words, and who takes it."""
+    """A description of a file, and the command that accepts it."""
 
     words: str
     taken: str = ""
@@ -55,7 +55,7 @@ OTHERS = {
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind | None:
-    """What a file is; None for what nobody here knows. Raises OSError, and FileFormatError for pipes and devices."""
+    """The kind of a file; None for an unknown one. Raises OSError, and FileFormatError for pipes and devices."""
     name = checked_path(path)
     if os.path.isdir(name):
         return RUN if _is_run(name) else FOLDER
@@ -81,7 +81,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind | None:
 def refuse_other_kinds(path: str | os.PathLike[str], wanted: Sequence[Kind], needed: str) -> None:
     """Raise FileFormatError where the file is known to be of another kind than those `wanted`; `needed` says what would be right.
 
-    A name that leads to nothing, and what nobody knows, is left to whoever reads it.
+    Names without a file, and files of unknown kind, are left to the reader.
     """
     try:
         found = kind_of(path)

@@ -80,7 +80,7 @@ class FlowSummary:
         }
 
     def in_words(self) -> list[str]:
-        """The scales and the susceptibility, a line each; then what is to be said about them."""
+        """The scales and the susceptibility, a line each; then remarks."""
         lines = []
         for name, unit, found in (("t0", "a^2", self.t0), ("w0", "a", self.w0)):
             if found is not None:

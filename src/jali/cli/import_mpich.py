@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 24
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Read the tree, write the rules, and say what was left out; one rank does it."""
+    """Read the tree, write the rules, and report what was left out; one rank does it."""
     if comm.current().rank != 0:
         return 0
     if arguments.kernel is None:

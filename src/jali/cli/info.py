@@ -1,8 +1,8 @@
-"""`jali info`: what jali found on this machine, as text for people or JSON for bug reports and scripts.
+"""`jali info`: what jali found on this machine, as text for users or JSON for bug reports and scripts.
 
-It reports, it never decides: compiler and cache are asked of `jali.codegen`, the MPI library of mpi4py.
-Nothing is compiled and, without a launcher, MPI is not initialised, so it is safe on a login node. GPUs are opened
-for a moment, to ask what they are. A part that is missing is said to be missing, with the reason; it does not stop the rest.
+It reports, it never decides: `jali.codegen` gives compiler and cache, mpi4py the MPI library. Nothing is compiled and,
+without a launcher, MPI is not initialised, so it is safe on a login node. GPUs are opened briefly, to query their
+properties. A missing part is reported as missing, with the reason; it does not stop the rest.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the report; one rank speaks for all."""
+    """Print the report; one rank prints for all."""
     communicator = comm.current()
     begun = communicator.transport == "mpi"
-    # all ranks are asked: one that cannot is enough
+    # all ranks are checked: one that cannot is enough
     why_not = (
         {kind: communicator.core.why_not_from_devices(kind) for kind in vendors.names()} if begun else {}
     )
@@ -73,9 +73,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def gather(communicator: comm.Communicator, why_not: dict[str, str]) -> dict[str, Any]:
-    """Everything `jali info` says, as plain values that JSON can hold.
+    """Everything `jali info` prints, as plain values for JSON.
 
-    `why_not` says, once MPI has begun, why it takes no memory of devices of a kind; empty if it does.
+    `why_not` returns, once MPI has begun, why it does not accept memory of a kind of devices; empty if it does.
     """
     processor = target.host()
     answers = _answers(
@@ -128,7 +128,7 @@ def _answers(questions: dict[str, tuple[str, str, str]]) -> dict[str, dict[str, 
     """
     programs = json.dumps({name: (program, word) for name, (_, program, word) in questions.items()})
     command = [sys.executable, "-W", "ignore", "-c", ASK, programs, str(TIMEOUT)]
-    # who asks for a profiler's library asks a child
+    # a child looks up a profiler's library
     done = subprocess.run(command, env=settings.environment(nvtx=None), capture_output=True, text=True)
     if done.returncode != 0:
         return {name: _missing(done.returncode, done.stderr) for name in questions}
@@ -146,7 +146,7 @@ def _missing(status: int, err: str) -> dict[str, Any]:
     return {"missing": lines[-1] if lines else f"loading it ended with status {status}"}
 
 
-# Runs each program in a child, all at the same time; prints how each ended and what it said.
+# Runs each program in a child, all at the same time; prints how each ended and its output.
 ASK = """
 import json, os, signal, sys, tempfile, traceback
 from jali import _core
@@ -195,8 +195,8 @@ standard = ".".join(map(str, MPI.Get_version()))
 print(json.dumps({"library": name, "standard": standard, "path": path, "abi": abi}))
 """
 
-# What the library says of device memory before it is initialised, by the names of the functions that were asked; those of MPICH
-# end the process that asks so early.
+# What the library reports of device memory before it is initialised, by the names of the called functions; those of MPICH end a
+# process that calls them so early.
 MPI_DEVICES_QUESTION = """
 import ctypes, json, mpi4py
 mpi4py.rc.initialize = False
@@ -246,7 +246,7 @@ for name, spec in vendors.FFT_LIBRARIES.items():
 print(json.dumps(found))
 """
 
-# Who would take named ranges: NVTX or roctx.
+# The library for named ranges: NVTX or roctx.
 RANGES_QUESTION = """
 import json
 from jali import _core
@@ -396,7 +396,7 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("", f"{kind}:{ordinal}  {words}"))
         rows += [("", f"        {words}") for words in _peer_words(gpu)]
     rows += _link_rows(kind, found)
-    # without a device nobody misses the compiler, but one that is there is worth a line
+    # without a device a missing compiler is not reported, but an installed one is
     if "missing" not in compiler:
         rows.append(
             (
@@ -410,7 +410,7 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _link_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What links the devices of one kind, as the driver's peer attributes tell; pairs that are alike together."""
+    """What links the devices of one kind, by the driver's peer attributes; equal pairs together."""
     links = found.get("links", [])
     pairs: dict[str, list[str]] = {}
     name = vendors.vendor(kind).link
@@ -534,7 +534,7 @@ def _first_line(text: str) -> str:
 
 
 def render(report: dict[str, Any]) -> str:
-    """The report as lines for people."""
+    """The report as lines of text."""
     cpu, mpi, compiler, cache, tuner = (
         report[key] for key in ("processor", "mpi", "compiler", "cache", "tuner")
     )

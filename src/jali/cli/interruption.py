@@ -25,7 +25,7 @@ SAME_PRESS = 1.0
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program where it is; `number` says which one."""
+    """A signal that ends the program at once; `number` is the signal's."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"interrupted ({number.name})")
@@ -35,8 +35,8 @@ class Interrupted(KeyboardInterrupt):
 class Interruption:
     """Notes SIGINT and SIGTERM while it is entered. Outside the main thread it notes `request` only.
 
-    `at_once` says whether a signal ends the program wherever it is, `saved` whether it does so while kernels
-    are made, since all sweeps that are done are in a checkpoint. Both may be changed at any time.
+    `at_once` is whether a signal ends the program at any point, `saved` whether it does so while kernels are
+    made, since all sweeps that are done are in a checkpoint. Both may be changed at any time.
     """
 
     def __init__(self, at_once: bool = False) -> None:
@@ -63,7 +63,7 @@ class Interruption:
             interruptible.listen(None)
 
     def request(self, number: signal.Signals) -> None:
-        """Ask to stop at the next agreement, as the signal would."""
+        """Request a stop at the next agreement, as the signal would."""
         if self._noted is None:
             self._since = time.monotonic()
         if self._noted is not signal.SIGTERM:

@@ -1,4 +1,4 @@
-"""Decides whether `-n N` on the command line has to start ranks, or is said by one of them."""
+"""Decides whether `-n N` on the command line has to start ranks, or is the option of a started rank."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
 
 
 def render_check(found: dict[str, Any]) -> str:
-    """The result of `check_layout` for people."""
+    """The result of `check_layout` as text."""
     largest, smallest = found["local_extents"]["largest"], found["local_extents"]["smallest"]
     local = _by(largest) if largest == smallest else f"{_by(largest)} at most, {_by(smallest)} at least"
     lanes, memory = found["lanes"], found["bytes_per_rank"]

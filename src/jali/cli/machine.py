@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure, show or list; one rank speaks for all."""
+    """Measure, show or list; one rank prints for all."""
     ranks = comm.current()
     if arguments.what == "measure":
         from jali.bench.host_device import host_device, host_transports
         from jali.planner.measure import measure
 
-        several = ranks.size > 1  # else measure says what is missing
+        several = ranks.size > 1  # else measure reports what is missing
         device = host_device(ranks) if several else None
         transports = host_transports(ranks) if several else None
         text = measure(ranks, arguments.output.stem if arguments.output else None, device, transports)
@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def describe(machine: Machine) -> dict[str, Any]:
-    """What a person asks of a machine first."""
+    """A summary of a machine."""
     return {
         "name": machine.name,
         "about": machine.about,

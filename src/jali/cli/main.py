@@ -1,8 +1,8 @@
-"""The `jali` command line: finds the command, starts ranks if asked, turns exceptions into exit codes.
+"""The `jali` command line: finds the command, starts ranks if requested, converts exceptions to exit codes.
 
-A command is a module with `add_arguments(parser)` and `execute(arguments) -> int`, and perhaps a `start_ranks` of its own; it is imported only when
-it is asked for, so that `jali --help` needs nothing. Every command takes `-n N`, and those that print results `--json`. What a
-command does is its own business; what its failure looks like to a shell is decided here, once:
+A command is a module with `add_arguments(parser)` and `execute(arguments) -> int`, and perhaps a `start_ranks` of its own; it
+is imported only at its use, so that `jali --help` needs nothing. Every command takes `-n N`, and those that print results
+`--json`. The exit codes of all commands are defined here:
 
 0 done, 1 failed, 2 bad input (arguments, parameters, files, layouts), 130 and 143 interrupted (SIGINT,
 SIGTERM), of runs that had begun with a checkpoint.
@@ -44,7 +44,7 @@ BAD_INPUT_ERRORS = (
 )
 
 
-# What the system says of names that are too long and of links that lead to themselves.
+# The system's errors for names that are too long and for links that lead to themselves.
 IMPOSSIBLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 
 LONGEST_LINE = 1000  # of an error about arguments
@@ -56,11 +56,11 @@ MOST_RANKS = 100_000
 
 @dataclass(frozen=True)
 class Command:
-    """An entry of the table of commands: where it lives and what `jali --help` says about it."""
+    """An entry of the table of commands: its module and its line in `jali --help`."""
 
     module: str
     summary: str
-    ranks: str = "start N MPI ranks, with the launcher of the MPI library"  # what `-n` says
+    ranks: str = "start N MPI ranks, with the launcher of the MPI library"  # help of `-n`
     starts_ranks: bool = True  # whether `-n` starts ranks of jali
     json: bool = True  # whether it takes --json
 
@@ -115,7 +115,8 @@ environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JAL
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as all errors of commands; of several ranks one does. An unknown option is told the nearest one."""
+    """Prints an error in one line, as all errors of commands; of several ranks one does. For an unknown option it
+    names the nearest one."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As that of argparse."""
@@ -208,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, BAD_INPUT)
     except (JaliError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            # The reader of our output left (`jali info | head`): nothing to tell, and nobody to tell it to.
+            # The reader of the output has closed the pipe (`jali info | head`): there is nothing to report.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         return _fail(error, BAD_INPUT if getattr(error, "errno", None) in IMPOSSIBLE_NAMES else FAILED)
@@ -221,10 +222,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, status: int) -> int:
-    """Say what went wrong; under MPI the other ranks are stopped too, so this may not return.
+    """Print the error; under MPI the other ranks are stopped too, so this may not return.
 
-    An error that all ranks raised together is said by one of them, and all of them end in order; one that each met by
-    itself is said by one as well.
+    An error that all ranks raised together is printed by one of them, and all of them end in order; one that each
+    raised by itself is printed by one as well.
     """
     if getattr(error, "on_every_rank", False):
         communicator = known()

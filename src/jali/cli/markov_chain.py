@@ -1,7 +1,7 @@
 """The Markov chain of `jali run`: links, random numbers and the number of the last sweep, and nothing else.
 
-One sweep after another follows from these three alone, so they are what a checkpoint keeps. Knows no tables,
-no progress and no signals. Every method is called by all ranks.
+One sweep after another follows from these three alone, so they are what a checkpoint keeps. Does not depend
+on tables, progress or signals. Every method is called by all ranks.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MarkovChain:
 
     @property
     def finished(self) -> bool:
-        """Whether all sweeps that the parameters ask for are done."""
+        """Whether all sweeps of the parameters are done."""
         return self.sweep >= total_sweeps(self.parameters)
 
     @property
@@ -154,7 +154,7 @@ class MarkovChain:
         return [(self.sweep, *point) for point in points]
 
     def save(self, path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-        """Write a checkpoint, `state` included. Raises OSError; an older checkpoint then still stands."""
+        """Write a checkpoint, `state` included. Raises OSError; an older checkpoint is then still valid."""
         with raised_alike():
             io.write_checkpoint(
                 path,
@@ -213,9 +213,10 @@ class MarkovChain:
 
 
 def _refuse_other_numbers(parameters: RunParameters, checkpoint: io.Checkpoint) -> None:
-    """Raise FileFormatError where the chain of an earlier version of jali would go on with other numbers than there.
+    """Raise FileFormatError where the chain of an earlier version of jali would continue with other numbers than
+    there.
 
-    Those states do not say what they are for. Since then Gaussians in float32 have longer tails, and Creutz's heat bath
+    Those states do not have their version. Since then Gaussians in float32 have longer tails, and Creutz's heat bath
     keeps its digits at small beta.
     """
     if "purpose" in checkpoint.rng:
@@ -257,7 +258,7 @@ def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, 
 
 
 def flow_steps(until: float, step: float) -> int:
-    """Steps of the flow. Raises ParameterError for more than anybody can wait for."""
+    """Steps of the flow. Raises ParameterError for impractically many."""
     count = until / step
     if not count <= MOST_FLOW_STEPS:
         raise ParameterError(
@@ -267,7 +268,7 @@ def flow_steps(until: float, step: float) -> int:
 
 
 def run_metadata(parameters: RunParameters, sweep: int) -> dict[str, str]:
-    """What the header of a configuration says of the run that it comes from."""
+    """The metadata of a configuration's header about its run."""
     return {
         "BETA": repr(parameters.gauge.beta),
         "ACTION": parameters.gauge.action,
@@ -289,7 +290,7 @@ def group_order(parameters: RunParameters) -> int:
 
 
 def make_lattice(parameters: RunParameters, ranks: Communicator) -> Lattice:
-    """The lattice, split and on the device as the parameters say. Raises LayoutError, DeviceError."""
+    """The lattice, with the split and the device of the parameters. Raises LayoutError, DeviceError."""
     extents, grid = parameters.lattice.extents, parameters.lattice.grid
     if grid and math.prod(grid) != ranks.size:
         raise LayoutError(

@@ -1,7 +1,8 @@
 """`jali measure`: plaquettes, Polyakov loop and link trace of configurations, the gradient flow, and their means.
 
-Configurations are files, or the folder of a run, which stands for those that it has saved. Everything is computed from the links, in float64, and only then compared with what the file says about
-itself: a file whose header does not belong to its links is an error, after the numbers have been printed.
+Configurations are files, or the folder of a run, which means all that it has saved. Everything is computed from the links, in
+float64, and then compared with the file's header: a header that does not match the links is an error, after the numbers have
+been printed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Measure one file after the other. What is wrong with one does not keep the others from being measured."""
+    """Measure one file after the other. A fault of one does not prevent measuring the others."""
     ranks = comm.current()
     with together(ranks):
         for name, value in (("--flow-time", arguments.flow_time), ("--flow-step", arguments.flow_step)):
@@ -157,7 +158,7 @@ def _saved_in(name: str) -> list[_Source]:
 
 
 def _keep(error: Exception, problems: list[Exception]) -> None:
-    """Remember what is wrong with one source, so that the others are measured; only what all ranks know."""
+    """Record the fault of one source, so that the others are measured; only what all ranks know."""
     if not getattr(error, "on_every_rank", False):
         raise error
     problems.append(error)
@@ -250,7 +251,7 @@ def _spacing(numbers: Sequence[int | None]) -> int | None:
 
 
 def measure(configuration: Configuration) -> dict[str, Any]:
-    """What there is to say about a configuration, as plain values; None where something does not exist."""
+    """The results for a configuration, as plain values; None where something does not exist."""
     U, file = configuration.U, configuration.file
     mean, spatial, temporal = plaquettes(U)
     loop = None if U.lattice.ndim - 1 in U.open else polyakov_loop(U)
@@ -275,7 +276,7 @@ def measure(configuration: Configuration) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """A result for people."""
+    """A result as text."""
     extents = " x ".join(map(str, result["extents"]))
     rows = "" if result["rows"] >= 3 or result["group"] != "SU(3)" else ", two rows"
     checksum, boundary = result["checksum"], result["boundary"]
@@ -312,7 +313,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def render_line(result: dict[str, Any]) -> str:
-    """One of many configurations for people."""
+    """One of many configurations as text."""
     line = f"{result['file']}  plaquette {_number(result['plaquette'])}"
     if result["polyakov"] is not None:
         re, im = (math.nan if part is None else part for part in result["polyakov"])
@@ -325,7 +326,7 @@ def render_line(result: dict[str, Any]) -> str:
 
 
 def render_means(means: EnsembleMeans) -> str:
-    """Means for people."""
+    """Means as text."""
     apart = "" if means.spacing is None else f", {_sweeps(means.spacing)} apart"
     left = f", {means.left_out} left out" if means.left_out else ""
     lines = [f"means of {means.configurations} configurations{apart}{left}, errors with autocorrelation"]

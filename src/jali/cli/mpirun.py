@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.counters:
         environment["JALI_MPI_COUNTERS"] = "1"
     if arguments.rules is not None:
-        environment["JALI_COLLECTIVE_RULES"] = rules_file(arguments.rules)  # an error is told here, once
+        environment["JALI_COLLECTIVE_RULES"] = rules_file(arguments.rules)  # an error is reported here, once
     # The launcher itself is not to load it.
     words = [
         "env",

@@ -1,7 +1,8 @@
-"""What goes between hosts for libraries of collectives on devices: their network plug-in, and the machine's InfiniBand devices.
+"""The network of libraries of collectives on devices: their plug-in, and the machine's InfiniBand devices.
 
-NCCL and RCCL take a plug-in (`libnccl-net.so`, or what NCCL_NET_PLUGIN names) if there is one, else InfiniBand or RoCE devices, and
-else TCP, which is slow and which they do not tell of. Nothing is opened but the plug-in, by whoever asks `plug_in` in a process of its own.
+NCCL and RCCL take a plug-in (`libnccl-net.so`, or what NCCL_NET_PLUGIN names) if there is one, else InfiniBand or RoCE devices,
+and else TCP, which is slow and which they do not report. Nothing is opened but the plug-in, by callers of `plug_in` in a
+separate process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SYS = Path("/sys")
 def infiniband_devices(root: Path = SYS) -> list[dict[str, Any]]:
     """The devices of /sys/class/infiniband with their ports: state ("ACTIVE"), link ("InfiniBand" or "Ethernet", which is RoCE), rate.
 
-    `root` is where /sys is. What cannot be read is said to be unknown.
+    `root` is where /sys is. What cannot be read is reported as unknown.
     """
     found = []
     for device in _folders(root / "class" / "infiniband"):
@@ -51,7 +52,7 @@ def _text(path: Path) -> str:
 
 
 def plug_in_names(library: str, environment: Mapping[str, str]) -> list[str]:
-    """The files that a library ("nccl", "rccl") tries as its network plug-in, in order; none where it is told to have none."""
+    """The files that a library ("nccl", "rccl") tries as its network plug-in, in order; none where plug-ins are disabled."""
     requested = environment.get("NCCL_NET_PLUGIN", "")
     if requested == "none":
         return []

@@ -1,7 +1,6 @@
-"""Options of a command that does several things: one that says nothing about what is asked for is refused, not ignored.
+"""Options of a command with several modes: an option without effect in the chosen mode is refused, not ignored.
 
-A command lists, for each thing that it does, the names of the options that matter there (`Options`); what all of them
-take is in no list.
+A command lists, for each mode, the names of its options (`Options`); options of all modes are in no list.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def word_of(name: str) -> str:
 
 
 def keep_defaults(parser: argparse.ArgumentParser, options: Options) -> None:
-    """Remember what the options are while nobody gives them."""
+    """Store the defaults of the options."""
     names = {name for own in options.values() for name in own}
     parser.set_defaults(untouched={name: parser.get_default(name) for name in names})
 
@@ -51,7 +50,8 @@ def keep_defaults(parser: argparse.ArgumentParser, options: Options) -> None:
 def refuse_others(
     arguments: argparse.Namespace, options: Options, chosen: str, command: str, also: Sequence[str]
 ) -> None:
-    """ParameterError for an option that is not for what is `chosen`; it says what `command` takes, `also` what all of it takes."""
+    """ParameterError for an option that is not for the mode `chosen`; it lists the options of `command`, `also` those
+    of all modes."""
     for name, untouched in sorted(arguments.untouched.items()):
         if name in options[chosen] or getattr(arguments, name) == untouched:
             continue

@@ -35,9 +35,9 @@ from jali.files import parse_toml, read_bytes, shown
 __all__ = ["load_parameters", "parse_parameters", "render_parameters", "resolve_key"]
 
 MOST_BYTES = 1 << 20
-"""A parameter file is written by a person."""
+"""A parameter file is written by hand."""
 
-# A value and where it was said, for messages.
+# A value and its source, for messages.
 _Said = tuple[Any, str]
 
 
@@ -133,7 +133,7 @@ def _collect(
     stated: dict[str, _Said],
     problems: list[str],
 ) -> None:
-    """Sort the values of a document into ``stated``; what no parameter takes goes to ``problems``."""
+    """Sort the values of a document into ``stated``; entries of no parameter are added to ``problems``."""
     sections = list(dict.fromkeys(spec.section for spec in table))
     for section, content in document.items():
         if section not in sections:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Explain, check and draw; one rank speaks for all."""
+    """Explain, check and draw; one rank prints for all."""
     if comm.current().rank != 0:
         return 0
     plan = plan_from(arguments)

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Warm up, record, gather, report; one rank speaks for all."""
+    """Warm up, record, gather, report; one rank prints for all."""
     ranks = comm.current()
     with together(ranks):
         if arguments.sweeps < 1 or arguments.warm_up < 0:

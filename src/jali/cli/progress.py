@@ -1,6 +1,6 @@
-"""What a run says while it runs: a bar with live plaquette and time left on a terminal, plain lines elsewhere.
+"""The progress display of a run: a bar with live plaquette and time left on a terminal, plain lines elsewhere.
 
-Only one rank makes one of these. Knows numbers of sweeps and a plaquette, or what a search is looking at.
+Only one rank makes one of these. It shows numbers of sweeps and a plaquette, or the current step of a search.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class SearchProgress:
         self._line = ChangingLine(stream)
 
     def __call__(self, what: str) -> None:
-        """Say it, if it is time."""
+        """Print it, if it is time."""
         now = time.monotonic()
         if now - self._shown < (0.1 if self._line.is_shown else SOONEST if self._terminal else LATEST):
             return

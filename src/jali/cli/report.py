@@ -79,7 +79,7 @@ summary { cursor: pointer; font-weight: 600; }
 def write_report(directory: str | Path) -> Path:
     """Write ``report.html`` into a run directory and return its path.
 
-    A run without measurements, or with too few for errors, gets a page that says so.
+    A run without measurements, or with too few for errors, gets a page that states this.
 
     Raises:
         ParameterError, FileFormatError: see :func:`jali.cli.report_data.summarise`.

@@ -125,7 +125,7 @@ class RunSummary:
 
 
 def observables_of(group: str) -> tuple[str, ...]:
-    """The columns of history.csv that say something: traces of SU(2) are real, so its Polyakov loop has no other part."""
+    """The columns of history.csv with information: traces of SU(2) are real, so its Polyakov loop has no other part."""
     names = HISTORY_COLUMNS[1:]
     return names[:-1] if group == "SU(2)" else names
 

@@ -1,9 +1,9 @@
-"""`jali run`: a simulation from a parameter file, or a run that goes on where its checkpoint is.
+"""`jali run`: a simulation from a parameter file, or a run continued from its checkpoint.
 
-A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/,
-report.html and, if it saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
-resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they meet
-signals, progress and the person who watches.
+A run is a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/, report.html and, if it
+saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
+resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they are combined with
+signals, progress and output.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
 
 
 def _heard_from_another_rank() -> bool:
-    """Whether another rank, which had the same signal, tells of it. The first rank does not wait for others."""
+    """Whether another rank, which had the same signal, reports it. The first rank does not wait for others."""
     ranks = known()
     if ranks is None or ranks.rank == 0:
         return False
@@ -254,7 +254,7 @@ class Run:
     def proceed(self, interruption: Interruption, stream: TextIO | None) -> signal.Signals | None:
         """Sweep until the end or until a signal, which is returned; either way with a checkpoint.
 
-        `stream` is where progress goes, on the rank that shows it.
+        `stream` is the output of progress, on the rank that shows it.
         """
         chain, run = self.chain, self.parameters.run
         interruption.at_once = False
@@ -274,7 +274,7 @@ class Run:
         return signalled
 
     def _progress(self, stream: TextIO) -> Progress:
-        """The display of what is to be done, below a line that says what it is."""
+        """The display of the remaining work, below a line that describes it."""
         first, total = self.chain.sweep, total_sweeps(self.parameters)
         print(_headline(self), file=stream, flush=True)
         if self.chain.finished:
@@ -345,7 +345,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def _check_changes(before: RunParameters, now: RunParameters, done: int) -> None:
-    """Raise ParameterError unless the run that has `done` sweeps can go on with these parameters."""
+    """Raise ParameterError unless the run that has `done` sweeps can continue with these parameters."""
     refused = []
     for spec in parameter_specs():
         old, new = (getattr(getattr(p, spec.section), spec.name) for p in (before, now))
@@ -391,7 +391,7 @@ def _headline(run: Run) -> str:
 
 
 def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None:
-    """Write the report and say what came out."""
+    """Write the report and print the results."""
     from jali.cli.report import write_report
     from jali.cli.report_data import summarise
 

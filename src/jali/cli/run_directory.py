@@ -1,4 +1,4 @@
-"""The directory of a run: which files are a run's, and tables that grow by rows and can go back to a
+"""The directory of a run: the files of a run, and tables that grow by rows and can be reset to a
 checkpoint.
 
 A checkpoint keeps a mark of each table: its length and digest. Resuming cuts the table off there, so that
@@ -79,7 +79,7 @@ class Table:
     def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
         """The table as it was at `mark`; what follows is cut off.
 
-        Raises FileFormatError if it is gone or its beginning is not what it was, OSError.
+        Raises FileFormatError if it is missing or its beginning has changed, OSError.
         """
         length, digest, at = int(mark["bytes"]), hashlib.sha256(), 0
         try:
@@ -237,7 +237,7 @@ def _locked(directory: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it has removed it in the end.
+            # Its holder has removed it in the meantime.
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
         except FileNotFoundError:
@@ -262,7 +262,7 @@ def _locked(directory: Path) -> int:
 
 
 def remove_half_written(directory: Path) -> None:
-    """Remove what a killed run has left of the configuration that it was writing; whoever asks holds the directory."""
+    """Remove what a killed run has left of the configuration that it was writing; the caller holds the directory."""
     for path in (directory / CONFIGURATIONS).glob(".*.tmp"):
         if TEMPORARY.fullmatch(path.name):
             path.unlink()
@@ -271,7 +271,7 @@ def remove_half_written(directory: Path) -> None:
 def check_saved(directory: Path) -> None:
     """Raise FileFormatError if the manifest names a file that is not the one that was saved.
 
-    Files that are not there have been moved elsewhere, which is nobody's mistake.
+    Missing files have been moved elsewhere, which is not an error.
     """
     for saved in io.saved_configurations(directory):
         if os.path.exists(saved.path):

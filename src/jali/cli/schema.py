@@ -1,8 +1,8 @@
-"""What a parameter file of ``jali run`` may contain: one table, from which everything else follows.
+"""The contents of a parameter file of ``jali run``: one table, from which everything else follows.
 
 Each section is a frozen dataclass and each key one of its fields: name, type, default, range, unit and a
-sentence that says what it does. Checking (``jali.cli.parameters``), the echoed file and the documentation
-page are derived from it, so a key is added by adding one line here. Nothing here reads files.
+sentence on its effect. Checking (``jali.cli.parameters``), the echoed file and the documentation page are
+derived from it, so a key is added by adding one line here. Nothing here reads files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 REQUIRED = dataclasses.MISSING
 
 MOST = 10**12
-"""Sweeps that anybody could ask for; numbers of them stay exact in tables and checkpoints."""
+"""The most sweeps of a run; numbers of them stay exact in tables and checkpoints."""
 
 
 def key(doc: str, default: Any = REQUIRED, **limits: Any) -> Any:
@@ -160,7 +160,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class RunParameters:
-    """Everything that ``jali run`` needs to know, complete and checked."""
+    """All parameters of ``jali run``, complete and checked."""
 
     lattice: LatticeShape
     gauge: Gauge
@@ -176,10 +176,10 @@ class RunParameters:
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """One key: where it stands, what it may be and what it means.
+    """One key: its section, its allowed values and its meaning.
 
-    ``low`` and ``high`` are inclusive, ``above`` is exclusive; ``ceiling`` is what nobody needs to know: beyond it
-    nothing can be meant. For lists they bound each entry, and ``lengths`` bounds their number. ``example`` stands in
+    ``low`` and ``high`` are inclusive, ``above`` is exclusive; ``ceiling`` is an undocumented bound: larger values
+    are not meaningful. For lists they bound each entry, and ``lengths`` bounds their number. ``example`` stands in
     for the default of a required key.
     """
 
@@ -211,7 +211,7 @@ class ParameterSpec:
         return self.lengths is not None
 
     def expected(self) -> str:
-        """What a right value looks like, as the end of the sentence "must be ..."."""
+        """The allowed values, as the end of the sentence "must be ..."."""
         if self.choices:
             return "one of " + ", ".join(toml_value(choice) for choice in self.choices)
         if self.parse == "group":
@@ -246,7 +246,7 @@ class ParameterSpec:
         """The value as the program uses it.
 
         Raises:
-            ValueError: it is of the wrong type or out of range; the message says what would be right.
+            ValueError: it is of the wrong type or out of range; the message states the allowed values.
         """
         if self.ceiling is not None and any(
             type(entry) is int and entry > self.ceiling

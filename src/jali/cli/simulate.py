@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Simulate each case; one rank speaks for all."""
+    """Simulate each case; one rank prints for all."""
     if comm.current().rank != 0:
         return 0
     halo = arguments.collective == "halo"

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Simulate and print; rank 0 alone comes here."""
+    """Simulate and print; only rank 0 calls this."""
     from jali.bench.halo import KERNELS
 
     kernel = "staple" if arguments.kernel is None else arguments.kernel

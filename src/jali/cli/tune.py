@@ -1,7 +1,8 @@
-"""`jali tune`: what the tuner remembers about the devices of this machine, and why; forgetting it; rules of collectives.
+"""`jali tune`: the tuner's stored choices for the devices of this machine, with reasons; their deletion; rules of
+collectives.
 
-Measuring kernels is done by programs as they run, since only they have the fields; JALI_TUNE says when. Collectives are measured by
-`jali tune collectives` (`tune_collectives.py`).
+Measuring kernels is done by programs as they run, since only they have the fields; JALI_TUNE sets when. Collectives are
+measured by `jali tune collectives` (`tune_collectives.py`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Show or forget, where one rank speaks for all, or measure collectives."""
+    """Show or forget, where one rank prints for all, or measure collectives."""
     also = {"collectives": ("--json",), "import-mpich": ("a tree", "--json")}.get(
         arguments.action, ("the name of a kernel", "--json")
     )

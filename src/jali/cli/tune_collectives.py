@@ -1,9 +1,9 @@
 """`jali tune collectives`: measures every algorithm of every collective beside jali's choice, and writes rules where another algorithm is faster.
 
-Cells (a collective, a type, in place or not, called or part of a graph, a size) are measured one after the other; after each a file beside the rules has
-all of them, so that an interrupted run goes on with `--continue`. Then rules are made (`jali.bench.collective_rules`), the cells that
-they change are measured anew, by these rules and by jali's own, and what is not faster again is left out. All ranks know all times
-and decide alike; rank 0 alone writes and speaks.
+Cells (a collective, a type, in place or not, called or part of a graph, a size) are measured one after the other; after each a
+file beside the rules has all of them, so that `--continue` continues an interrupted run. Then rules are made
+(`jali.bench.collective_rules`), the cells that they change are measured anew, by these rules and by jali's own, and what is not
+faster again is left out. All ranks have all times and decide alike; rank 0 alone writes and prints.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ from jali.version import __version__
 FORMAT = "jali tune collectives 2"
 MOST_STATE = 1 << 28  # bytes
 PICTURES = (".png", ".pdf", ".svg")
-NOT_OURS = ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_COLLECTIVE_RULES")  # say nothing about times
+NOT_OURS = ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_COLLECTIVE_RULES")  # do not affect times
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured at once."""
+    """The cells of one measurement."""
 
     variant: Variant
     dtype: str
@@ -351,10 +351,10 @@ class Tuning:
         else:
             self.say("nothing was faster than jali's own choice beyond noise")
         if self.ranks.rank == 0 and self.arguments.picture is not None:
-            self._draw()  # takes seconds, and nobody waits for it
+            self._draw()  # takes seconds, and no rank waits for it
 
     def interrupted(self, status: int) -> int:
-        """Says how to go on."""
+        """Prints how to continue."""
         if self.ranks.rank == 0:
             print(
                 f"jali: interrupted after {len(self.done)} of {counted(len(self.wanted), 'cell')}, which are kept in {self.state}; "
@@ -498,7 +498,7 @@ def _variant_of(entry: dict[str, Any]) -> Variant:
 
 
 def _check_entry(entry: dict[str, Any]) -> None:
-    """Raises ValueError, KeyError, TypeError or AttributeError for what is no cell of a state."""
+    """Raises ValueError, KeyError, TypeError or AttributeError for an invalid cell of a state."""
     hash(_variant_of(entry))
     rounds = [np.asarray(times, float) for times in entry["times"].values()]
     if DEFAULT not in entry["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):

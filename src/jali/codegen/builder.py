@@ -1,7 +1,7 @@
 """Makes the nodes of one trace, each expression once.
 
-Nodes are hash-consed, so common subexpressions are one node by construction. Which arguments an operation takes, and what is
-simpler than it, its descriptor knows.
+Nodes are hash-consed, so common subexpressions are one node by construction. The descriptor of an operation defines its
+arguments and simplifications.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds a C++ compiler and runs it. No CMake, no linker scripts: one source, one shared object.
 
-A compiler is several programs. They end with this process, whatever ends it (`jali.processes`), and when their time is up.
+A compiler is several programs. They end with this process, for any cause (`jali.processes`), and at their timeout.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Compiler:
     def optional(self) -> tuple[str, ...]:
         """Flags that a compiler which refuses them does not need, or has no better way without.
 
-        GCC takes it that a caller aligns the stack to 16 bytes, and up to version 14 then sometimes forgets to align a frame of
-        16-byte vectors where it had planned for longer ones; told that callers align less, it aligns every frame itself. Local
-        vectors are copied whole (from version 12 on): its models of several processors copy them in 16-byte halves, and a later
-        load of the whole then waits for both stores.
+        GCC assumes that a caller aligns the stack to 16 bytes, and up to version 14 then sometimes fails to align a frame of
+        16-byte vectors where it had planned for longer ones; with a flag that callers align less, it aligns every frame itself.
+        Local vectors are copied whole (from version 12 on): its models of several processors copy them in 16-byte halves, and a
+        later load of the whole then waits for both stores.
         """
         bits = 8 * target.host().vector_bytes
         whole = (f"-mmove-max={bits}", f"-mstore-max={bits}") if bits >= 256 else ()

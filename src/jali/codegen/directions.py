@@ -1,7 +1,7 @@
 """Directions and offsets on a lattice: `mu + nu`, `-mu`, `2 * mu`.
 
 A `Direction` is a named axis that indexes lists of fields (`U[mu]`) and shifts sites (`X + mu`); an `Offset` is any
-integer combination of directions. Neither knows a lattice's extents.
+integer combination of directions. Neither depends on a lattice's extents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Offset:
         self.steps = {axis: n for axis, n in sorted(steps.items()) if n}
 
     def _no(self, operation: str, other: Any) -> Any:
-        """Refuses numbers; what other classes do with an offset is their business."""
+        """Refuses numbers; other classes define their own use of an offset."""
         if isinstance(other, numbers.Number):
             raise trace_error(
                 f"{self!r} {operation} {value_shown(other)}: directions are added to one another and multiplied by whole numbers, mu + 2 * nu; "

@@ -1,6 +1,6 @@
 """Writes a `SiteProgram` as C++ in jali's kernel dialect.
 
-The text uses only names that the prelude defines, so a backend is a prelude. Matrices live in small local arrays and are
+The text uses only names that the prelude defines, so a backend is a prelude. Matrices are small local arrays and are
 combined by the prelude's functions; scalars are named constants; renaming operations (components, parts, assembled
 matrices) cost nothing. All values are computed before the first field is written, so a kernel may write what it reads.
 """
@@ -84,7 +84,7 @@ class _Emitter(Writer):
         self.lines.append("    " * self.depth + text)
 
     def buffer(self, reals: int, owner: Node) -> str:
-        """A local array; given back when the last value that lives in it has been used."""
+        """A local array; released when its last value has been used."""
         return self.arrays.take(reals, owner, fresh=self.loop is not None)
 
     # ---- values ----------------------------------------------------------------------------------
@@ -139,7 +139,8 @@ class _Emitter(Writer):
         return FIRST_PARAMETER + self.parameters.index(parameter)
 
     def field(self, slot: int) -> str:
-        """The name of a field's base pointer; numbered by first use, so that the text does not depend on who is bound."""
+        """The name of a field's base pointer; numbered by first use, so that the text does not depend on the bound
+        fields."""
         return f"f{self.parameter(KernelParameter('field', slot))}"
 
     def load_for_all_sites(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:

@@ -28,7 +28,7 @@ from jali.errors import TraceError
 
 Result = TypeVar("Result")
 
-# Code that reads nobody's coupling: imports, messages, tools that look on, and jali but for its physics.
+# Code that reads no coupling: imports, messages, tools that only observe, and jali but for its physics.
 _MACHINERY = {
     *("importlib", "_frozen_importlib", "linecache", "logging", "tokenize", "traceback", "warnings"),
     *("_pytest", "pytest", "pluggy", "hypothesis", "coverage", "pdb", "bdb", "pydevd", "debugpy", "IPython"),
@@ -102,7 +102,7 @@ def _fixed_lookups(code: types.CodeType) -> dict[int, str]:
 
 
 def origin(space: Mapping[str, Any]) -> str:
-    """Whose the module with these globals is: "machinery", "library" (Python's own, NumPy) or "user"."""
+    """The owner of the module with these globals: "machinery", "library" (Python's own, NumPy) or "user"."""
     name, file = f"{space.get('__name__', '')}.", space.get("__file__")
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names and file is not None and not file.startswith(_PYTHON):
@@ -169,7 +169,7 @@ class ExecutedCode:
         )
 
     def _is_aside(self, frame: types.FrameType) -> bool:
-        """Whether this call only looks on (messages), or is the interpreter's: of finalizers, handlers, callbacks of weak references."""
+        """Whether this call only observes (messages), or is the interpreter's: of finalizers, handlers, callbacks of weak references."""
         code = frame.f_code
         arguments: list[Any] = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
         return (
@@ -205,7 +205,7 @@ class ExecutedCode:
 
 
 def _whose(frame: types.FrameType) -> str:
-    """Whose the code of a frame is, and of the library's code, whether the user's or the machinery's code called it."""
+    """The owner of a frame's code, and for the library's code, whether the user's or the machinery's code called it."""
     whose, caller = origin(frame.f_globals), frame.f_back
     if whose == "library":
         while caller is not None and origin(caller.f_globals) == "library":
@@ -225,7 +225,7 @@ def _code_of(handler: Any) -> types.CodeType | None:
 
 
 def _changes(module: str, name: str, owner: Any, whose: str) -> bool:
-    """Whether a compiled function reads what changes by itself or where nobody can watch it."""
+    """Whether a compiled function reads what changes by itself or cannot be observed."""
     if isinstance(owner, random.Random) or (module in ("_io", "io") and name in _READS):
         return True
     if module in ("posix", "nt") and name != "fspath":

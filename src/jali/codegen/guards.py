@@ -74,7 +74,7 @@ class Guards:
         return len(self._records)
 
     def hold(self) -> bool:
-        """Whether the function would see now what it saw then."""
+        """Whether the function would read the same values as before."""
         if not self._core_guards.check():
             return self._equal()
         for probe, seen in self._probes:
@@ -87,7 +87,7 @@ class Guards:
         """The same for objects that are other objects of equal contents, such as numbers that were computed again."""
         try:
             discovery = GuardDiscovery(self.seen)
-        except TraceError:  # something new that cannot be guarded: a new trace says so
+        except TraceError:  # something new that cannot be guarded: a new trace reports it
             return False
         if discovery.records != self._records:
             return False

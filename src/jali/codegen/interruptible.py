@@ -1,7 +1,7 @@
-"""Work that may take minutes and changes nothing: tracing and compiling. It can be given up at any moment.
+"""Work that may take minutes and changes nothing: tracing and compiling. It can be aborted at any time.
 
-A program with handlers of its own for signals, like `jali run`, which otherwise finishes a sweep first, asks here whether its
-main thread does such work just now, and is asked before more of it begins.
+A program with signal handlers of its own, like `jali run`, which otherwise finishes a sweep first, queries here whether its
+main thread does such work at present, and is called before more of it begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The intermediate representation: a graph of matrix-level expressions and what is done with them.
 
 A `SiteProgram` is a list of effects on `Node`s. What an operation means is in its descriptor (`jali.codegen.operation`);
-nothing here knows of operations, fields, lattices or C++.
+does not depend on operations, fields, lattices or C++.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Store:
 
 @dataclass
 class Sum:
-    """Effect: `value` goes into accumulator `slot`; `how`: `sum`, `max` or `min`. Where `label` is not -1 the accumulator has entries, and
-    that `Label` says which."""
+    """Effect: `value` goes into accumulator `slot`; `how`: `sum`, `max` or `min`. Where `label` is not -1 the accumulator has
+    entries, and that `Label` selects one."""
 
     slot: int
     value: Node

@@ -1,11 +1,11 @@
 """Halo items: expressions that the sender evaluates, so that fewer bytes travel.
 
-What a kernel needs from the site at offset o is often less than the fields that it reads there: a projected spinor is
-half a spinor, U^dagger times it makes the link unnecessary. `find_items` looks, for one offset, for the smallest set of values through
-which everything read there passes (a vertex cut); the reader then evaluates these values itself where the neighbour is its own,
-and takes them from the ghosts where it is not. Both evaluate the same expression on the same numbers: the sender multiplies its fields
-by the boundary factor that its reader sees, and a product that is rounded together with a sum is never cut off from it. So the bits
-are the same, unless a lattice asks for a wire format that rounds (`halo_wire`).
+What a kernel needs from the site at offset o is often less than the fields that it reads there: a projected spinor is half a
+spinor, U^dagger times it makes the link unnecessary. `find_items` looks, for one offset, for the smallest set of values through
+which everything read there passes (a vertex cut); the reader then evaluates these values itself where the neighbour is local,
+and reads them from the ghosts elsewhere. Both evaluate the same expression on the same numbers: the sender multiplies its
+fields by the boundary factor that its reader sees, and a product that is rounded together with a sum is never cut off from it.
+So the bits are the same, unless a lattice requests a wire format that rounds (`halo_wire`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Item:
 def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]], wire: str = "") -> list[Item]:
     """The items worth having, at most one for each of `offsets` (seen from the written site).
 
-    An item travels as reals of the arithmetic or as `wire` says. It must have at most half the bytes of the largest field it replaces,
-    because the ghosts of fields that have not changed are kept, and items are not.
+    An item is sent as reals of the arithmetic or in the format `wire`. It must have at most half the bytes of the largest field
+    it replaces, because the ghosts of fields that have not changed are kept, and items are not.
     """
     nodes = reachable(effect.value for effect in program.effects)
     items = []

@@ -43,7 +43,7 @@ _guard = threading.Lock()
 def cache_directory() -> Path:
     """$JALI_CACHE_DIR, or jali/ in the user's cache directory. Made if absent, with mode 0700.
 
-    Raises CompileError when it cannot be made, belongs to somebody else or can be written by others.
+    Raises CompileError when it cannot be made, belongs to another user or can be written by others.
     """
     return _core.cache_directory()
 
@@ -76,7 +76,7 @@ def _prelude_digest() -> str:
 
 
 def source_digest(text: str, lanes: int, precision: str, gpu: bool) -> str:
-    """A name for what a kernel computes: its source with the prelude, whoever compiles it and however."""
+    """A name for what a kernel computes: its source with the prelude, independent of compiler and flags."""
     digest = _core.gpu_prelude_digest() if gpu else _prelude_digest()
     parts = (digest, f"{lanes} {precision}", _core.without_comments(text))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

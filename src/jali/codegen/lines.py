@@ -1,6 +1,6 @@
 """The user's line: where in a site function something was written, for messages and for nodes.
 
-Whose code a frame runs is told by its file: the user's, jali's language, jali's own site functions, or Python's.
+The file of a frame identifies the owner of its code: the user, jali's language, jali's own site functions, or Python.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _INSTALLED = (_STANDARD + "site-packages" + os.sep, _STANDARD + "dist-packages" 
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 
-_owners: dict[str, str] = {}  # of files; asked without a call, since every node has a line
+_owners: dict[str, str] = {}  # of files; read without a call, since every node has a line
 
 
 def _whose(file: str) -> str:
-    """Whose code a file holds: `user`; `language`, `library` (jali's two parts); `python`, which nobody here wrote."""
+    """The owner of a file's code: `user`; `language`, `library` (jali's two parts); `python`, all other code."""
     if file.startswith(_PACKAGE):
         return "language" if file.startswith(_LANGUAGE) else "library"
     if file.startswith(("<frozen ", _NUMPY)) or (
@@ -50,7 +50,7 @@ def _owner(frame: FrameType) -> str:
 
 
 def _line(file: str, number: int) -> str:
-    """`file:line`, and what stands there if the file is no file (an interactive session's input)."""
+    """`file:line`, and the source text if there is no file (an interactive session's input)."""
     text = linecache.getline(file, number).strip() if file.startswith("<") else ""
     return f"{file}:{number}" + (f": {text}" if text else "")
 

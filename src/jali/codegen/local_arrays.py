@@ -1,7 +1,7 @@
-"""Which local arrays the values of a kernel live in, and from when on others may have them.
+"""Local arrays of a kernel's values, and from when on others may use them.
 
-An array is given back when the last value that lives in it has been used: a renaming operation or a fused product lives in the arrays
-of its arguments.
+An array is released when its last value has been used: a renaming operation or a fused product uses the arrays of its
+arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LocalArrays:
         self._item_of = item_of
         self._free: dict[int, list[str]] = {}  # by size
         self._owned: dict[int, list[str]] = {}  # by the number of the value
-        self._roots: dict[int, frozenset[int]] = {}  # the values in whose arrays a value lives
+        self._roots: dict[int, frozenset[int]] = {}  # the values whose arrays a value uses
         self._last: dict[int, int] = {}  # where a value is used for the last time
         for node in [n for body in analysis.bodies.values() for n in body] + analysis.order:
             self._roots_of(node)
@@ -47,7 +47,8 @@ class LocalArrays:
         return name
 
     def hand_over(self, array: str, owner: Node, heir: Node, position: int) -> bool:
-        """Give an array of a value to another one, if no one uses the first behind this position; whether that was so."""
+        """Give an array of a value to another one, if the first is not used after this position; returns whether it
+        did."""
         mine = self._owned.get(owner.number, [])
         if array not in mine or self._last.get(owner.number, -1) > position:
             return False
@@ -56,7 +57,7 @@ class LocalArrays:
         return True
 
     def release(self, position: int) -> None:
-        """Take back what nobody uses behind this position."""
+        """Release arrays that are not used after this position."""
         for number, names in list(self._owned.items()):
             if self._last.get(number, -1) <= position:
                 for name in names:

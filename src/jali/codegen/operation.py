@@ -1,7 +1,7 @@
-"""What an operation of the site language is: one descriptor, with all that jali knows of it.
+"""An operation of the site language: one descriptor with all of its properties.
 
-The descriptors themselves are in `jali.codegen.language`, in files by idea. Passes and the emitter ask them; none knows
-an operation by its name for what a descriptor says.
+The descriptors themselves are in `jali.codegen.language`, in files by idea. Passes and the emitter read them; none
+identifies an operation by its name for a property of the descriptor.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Flops = Callable[[Node], int]
 class Fusion:
     """How a product is rounded together with the sum that it belongs to, as a multiply-add.
 
-    `possible(product, total)` says by the types alone whether it is; `text(writer, total, other, product)` writes `total`, the sum or
-    difference of `other` and the product.
+    `possible(product, total)` decides by the types alone whether it is; `text(writer, total, other, product)` writes `total`,
+    the sum or difference of `other` and the product.
     """
 
     possible: Callable[[Node, Node], bool]

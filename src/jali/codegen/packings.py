@@ -1,6 +1,6 @@
 """Packings: which numbers of a value a storage format keeps, since the others follow from them.
 
-Text in the kernel dialect; a format of `formats.py` says how the numbers that are kept lie in memory.
+Text in the kernel dialect; a format of `storage_formats.py` defines the layout of the kept numbers in memory.
 """
 
 from __future__ import annotations

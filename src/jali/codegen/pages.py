@@ -1,4 +1,4 @@
-"""Pages about stages, for people and programs: what `jali.inspect` shows of each."""
+"""Pages about stages, for users and programs: what `jali.inspect` shows of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
 from jali.codegen.writer import offset_text
 
-_OF_HALO_ITEMS = ("items", "crossing", "wraps")  # fields of a Lowering that a page says in words
+_OF_HALO_ITEMS = ("items", "crossing", "wraps")  # fields of a Lowering that a page describes in words
 
 
 @dataclass(frozen=True)

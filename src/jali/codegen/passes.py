@@ -1,9 +1,9 @@
-"""What is known of a `SiteProgram` before any text is written.
+"""The analysis of a `SiteProgram` before any text is written.
 
 `analyse` does, in this order: halo analysis (which fields are read at which offsets), dead-code removal (only what an effect
-needs is scheduled), scheduling (each value just before its first use, effects in source order), and counting of flops and bytes.
-`fused_products` says which products become multiply-adds of the sums that consume them. That decides where values are rounded, so the
-trace asks it once, and nothing that comes later (ranks, halo items, formats) can change a bit.
+needs is scheduled), scheduling (each value just before its first use, effects in source order), and counting of flops and
+bytes. `fused_products` selects the products that become multiply-adds of the sums that consume them. That decides where values
+are rounded, so the trace calls it once, and no later stage (ranks, halo items, formats) can change a bit.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Analysis:
 
 
 def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> Analysis:
-    """Schedules a program and counts what it does. Nodes of these numbers are not scheduled: what lies below the cut of a halo item
-    is written where the item is."""
+    """Schedules a program and counts what it does. Nodes of these numbers are not scheduled: nodes below the cut of a halo item
+    are written where the item is."""
     roots = [effect.value for effect in program.effects]
     nodes = reachable(roots)
     reads: dict[int, dict[tuple[int, ...], str]] = {}

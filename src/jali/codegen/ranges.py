@@ -1,6 +1,7 @@
-"""Between which numbers a whole number of a formula lies, on a lattice of known extents.
+"""The bounds of a whole number of a formula, on a lattice of known extents.
 
-What cannot be told is unbounded: run-time numbers and whole numbers of fields, which `%` and `jali.minimum` bound.
+What cannot be determined is unbounded: run-time numbers and whole numbers of fields, which `%` and `jali.minimum`
+bound.
 """
 
 from __future__ import annotations

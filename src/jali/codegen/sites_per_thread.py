@@ -1,4 +1,4 @@
-"""Several sites per thread of a device: the same text for any number of them (`prelude/sites_per_thread.hpp` says how they are taken).
+"""Several sites per thread of a device: the same text for any number of them (`prelude/sites_per_thread.hpp` selects them).
 
 The emitter computes all values of a site before it writes the first, so a thread may do so for several: fields are loaded for
 all of its sites, then values are computed site by site, then everything is stored and added up. No operation is done
@@ -17,7 +17,7 @@ from jali.codegen.writer import Lowering
 
 @dataclass
 class SitesPerThread:
-    """What stands around the computation of one site: declarations and loads before it, effects after it."""
+    """The text around the computation of one site: declarations and loads before it, effects after it."""
 
     before: list[str] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Caches of the stages of a kernel, and counts of what was found in them and what had to be made.
 
-A cache belongs to the thing that its contents are made of (`stages.py`), and goes when that goes.
+A cache belongs to the thing that its contents are made of (`stages.py`), and is deleted with it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ COUNTS = {stage: Counts() for stage in STAGES}
 
 
 class StageCache(Generic[Made]):
-    """What has been made of one thing, by the inputs of the stage; the oldest goes first.
+    """The results of a stage for one object, by its other inputs; the oldest is dropped first.
 
-    Two threads that ask for the same at once may both make it, and both get the one that was there first: nobody waits here.
+    Two threads that request the same result at once may both make it, and both get the first one stored: no thread waits.
     """
 
     __slots__ = ("_guard", "_made", "counts", "most")

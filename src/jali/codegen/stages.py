@@ -7,11 +7,11 @@
 | `Lowered` | `lower` | and a `Lowering` for some lattice | the lowering, with the producers of its halo items |
 | `Source` | `write` | and whether a thread computes several sites | text and parameters |
 | `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch configuration | machine code in memory |
-| `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
+| `BoundKernel` | `jali.lattice.binding` | and fields | a launch that can run |
 
-A stage keeps what has been made of it in a `StageCache`, which goes when it goes; machine code is kept for the process, by content
-(`kernel_cache.py`), programs and launches by the site function (`jali.lattice.sites`). Nothing here knows of lattices or ranks: what matters of
-them is said in a `Lowering`.
+A stage keeps the results made from it in a `StageCache`, which is deleted with it; machine code is kept for the process, by
+content (`kernel_cache.py`), programs and launches by the site function (`jali.lattice.sites`). Does not depend on lattices or
+ranks: a `Lowering` has their relevant properties.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Storage formats: how the value of a site is kept in memory. Adding one is one `Format` given to `add_format`.
 
-A format has two steps. `packing` (`packings.py`) leaves numbers away that follow from the others (the third row of an SU(3) matrix); the rest says
-how numbers become units of memory: `scalar` is the C type of IEEE numbers that stand there as they are, `text` is a struct in
-the kernel dialect that encodes and decodes (see `coded` in prelude/storage.hpp), the same for hosts and devices. A format knows
-nothing of boundary phases or anisotropies: these stay with the field and are applied to what was decoded.
+A format has two steps. `packing` (`packings.py`) omits numbers that follow from the others (the third row of an SU(3) matrix);
+the rest defines how numbers become units of memory: `scalar` is the C type of IEEE numbers that are stored unchanged, `text` is
+a struct in the kernel dialect that encodes and decodes (see `coded` in prelude/storage.hpp), the same for hosts and devices. A
+format does not depend on boundary phases or anisotropies: these belong to the field and are applied to decoded values.
 
 Sites are laid out here and nowhere else: `Section`s of units of 1, 2, 4 or 8 bytes, in packets of up to 16 bytes on devices.
 C++ gets these numbers, kernels get them in the types of their pointers.
 
-A kernel computes in the widest `precision` of the fields that meet in it, whatever their formats are: docs/language/precision.md has the tables.
+A kernel computes in the widest `precision` of its fields, in any formats: docs/language/precision.md has the tables.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def section(units: int, unit_bytes: int) -> Section:
 class Format:
     """An entry of the table of storage formats.
 
-    `name` is what `storage=` says and `version` what checkpoints keep with it. `units` says how many units hold so many
-    reals. `kinds` are the kinds of numbers that it holds. `exact` are the precisions of arithmetic whose values it keeps bit for
-    bit; elsewhere reading after writing gives the stored value, and what cannot be held is counted. `precisions` are those
-    that can decode it: units are not wider than the arithmetic.
+    `name` is the value of `storage=`, and checkpoints keep `version` with it. `units` is the number of units for so many reals.
+    `kinds` are the kinds of numbers that it holds. `exact` are the precisions of arithmetic whose values it keeps bit for bit;
+    elsewhere reading after writing gives the stored value, and what cannot be held is counted. `precisions` are those that can
+    decode it: units are not wider than the arithmetic.
     """
 
     name: str
     version: int
     unit_bytes: int
-    scalar: str = ""  # double or float; "": `text` says it
+    scalar: str = ""  # double or float; "": `text` has it
     text: str = ""  # struct NAME in the dialect
     norm: bool = False  # of each site, in float32 behind its units
     units: Callable[[int], int] = lambda reals: reals
@@ -89,7 +89,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Stored:
-    """How an element is kept by a format: what fields, programs and kernels know of memory."""
+    """How an element is kept by a format: the view of memory of fields, programs and kernels."""
 
     format: Format
     element: Element
@@ -120,15 +120,15 @@ class Stored:
         return sum(s.units * s.unit_bytes for s in self.memory)
 
     def exact(self, precision: str) -> bool:
-        """Whether all values of this arithmetic come back bit for bit."""
+        """Whether all values of this arithmetic are restored bit for bit."""
         return precision in self.format.exact and self.packing.exact
 
     def counts(self, precision: str) -> bool:
-        """Whether a kernel that stores looks for values that cannot be held."""
+        """Whether a kernel that stores checks for values that cannot be held."""
         return precision not in self.format.exact or not self.format.scalar
 
     def widened(self, precision: str) -> bool:
-        """Whether numbers stand in memory as the arithmetic has them, so that hosts need no copy."""
+        """Whether numbers in memory are those of the arithmetic, so that hosts need no copy."""
         return self.format.scalar != C_TYPES[precision]
 
     def pointer(self, precision: str, gpu: bool) -> str:
@@ -163,8 +163,8 @@ class ArrayArgument:
 
 @dataclass(frozen=True)
 class FieldArgument:
-    """What tracing needs to know of a field argument. Equal `identity` means the same field; `ratio` is that of its lattice, `open` are
-    the directions in which its boundary is."""
+    """The properties of a field argument that tracing needs. Equal `identity` means the same field; `ratio` is that of its
+    lattice, `open` are the directions in which its boundary is."""
 
     storage: Stored
     identity: int

@@ -1,4 +1,5 @@
-"""What all symbols have in common: they have no value while a function is traced, and say so to Python, to NumPy and to people."""
+"""What all symbols have in common: they have no value while a function is traced, and uses of one by Python or NumPy
+raise an error."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from jali.files import value_shown
 
 
 class Symbol:
-    """What symbols have in common: Python and NumPy cannot look into them, and say so at the user's line."""
+    """What symbols have in common: Python and NumPy cannot read their values; attempts raise an error at the user's
+    line."""
 
     __slots__ = ()
 
@@ -163,7 +165,7 @@ def _refuse(symbol: Any, *_: Any) -> Any:
 
 
 class WithoutValue(Symbol):
-    """Sites, fields, sums and sources of random numbers: not numbers, and arithmetic with them says so."""
+    """Sites, fields, sums and sources of random numbers: not numbers, and arithmetic with them raises an error."""
 
     __slots__ = ()
 

@@ -222,8 +222,8 @@ class Site(WithoutValue):
 class FieldValue(Value):
     """What was read of a field: a value whose components can be written where it was read, `f[X][0] = x`.
 
-    In `f[X][0] = x` nobody has this object afterwards. In `v = f[X]; v[0] = x` somebody has, and may have meant a value of his own
-    or the field; so the field is written, and a later use of `v` is a mistake that says what would be right.
+    After `f[X][0] = x` this object is no longer referenced. After `v = f[X]; v[0] = x` it is, and a copy or the field may have
+    been meant; so the field is written, and a later use of `v` is an error that states the right form.
     """
 
     __slots__ = ("_field", "_read", "_site", "_written")
@@ -514,7 +514,7 @@ class Accumulator(WithoutValue):
             raise trace_error(f"an entry of {self.name} can only be added to: {self.name}[label] += value")
 
     def _label(self, label: Any) -> Node:
-        """A label as a node. Raises TraceError for what is no whole number."""
+        """A label as a node. Raises TraceError for a value that is not a whole number."""
         hint = f"{self.name}[label] += value takes one whole number per site, such as X.coordinate(mu), jali.floor(x) or jali.round(x)"
         if isinstance(label, Site):
             raise trace_error(self.advice())

@@ -1,8 +1,8 @@
 """Tracing: runs a site function once over symbols and returns what it computes as `SiteProgram`s.
 
-The symbols are `Site` (X and its shifts), `FieldSymbol`, `Accumulator`, `RandomSymbol` and `Value`. Tracing knows element
-types, the number of dimensions and which boundaries are open, nothing of extents, ranks or memory; whether a read can hit a written site is
-decided later, when the program meets a lattice and a domain.
+The symbols are `Site` (X and its shifts), `FieldSymbol`, `Accumulator`, `RandomSymbol` and `Value`. Tracing depends on element
+types, the number of dimensions and which boundaries are open, not on extents, ranks or memory; whether a read can hit a written
+site is decided later, for a lattice and a domain.
 """
 
 from __future__ import annotations

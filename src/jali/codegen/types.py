@@ -1,8 +1,8 @@
 """Element types: what a field holds at a site, and how a value looks inside a kernel.
 
-A `Type` is what the compiler sees: a kind and a shape. An `Element` is what the user names (`SU(3)`, `Spinor(3)`):
-a `Type`, the reals that it is given by (its codec), and its NumPy face. Precision is not part of either, nor is memory
-(`formats.py`).
+A `Type` is what the compiler sees: a kind and a shape. An `Element` is what the user names (`SU(3)`, `Spinor(3)`): a
+`Type`, the reals that it is given by (its codec), and its NumPy face. Precision is not part of either, nor is memory
+(`storage_formats.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Type:
 class Element:
     """What a field holds at each site. Use the constructors `Real`, `Complex`, `Vector`, `Matrix`, `SU`, `Algebra`, `Spinor`.
 
-    `codec` says how the value is stored: `plain` (every real, row by row, re and im interleaved) or `algebra`
+    `codec` is how the value is stored: `plain` (every real, row by row, re and im interleaved) or `algebra`
     (the n*n - 1 independent reals of a traceless anti-Hermitian matrix).
     """
 

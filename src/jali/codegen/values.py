@@ -290,7 +290,7 @@ class Value(Symbol):
         return _evaluated(node, trace.number)
 
     def _from_arguments(self) -> bool:
-        """Whether this is made of numbers given as arguments, so that a person may take it for known."""
+        """Whether this is made of numbers given as arguments, so that a user may consider it known."""
         waiting, seen, scalars = [self.node], set(), False
         while waiting:
             node = waiting.pop()
@@ -352,7 +352,8 @@ class Value(Symbol):
         raise trace_error(f"a {self.node.type} has no len(); the extents are in .shape, {self.shape}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Replaces components of this value, `v[0] = x`, `m[0, :] = v`; whoever holds the same object sees it, as in Python."""
+        """Replaces components of this value, `v[0] = x`, `m[0, :] = v`; all references to the same object see it, as
+        in Python."""
         self.node = self._with(index, value)
 
     def __delitem__(self, index: Any) -> None:
@@ -451,7 +452,7 @@ class Value(Symbol):
         return "f[X] reads a field that is an argument, and gives the value itself"
 
     def copy(self) -> Value:
-        """The same value in a variable of its own: to assign components that no one else is to see."""
+        """The same value in a variable of its own: components can be assigned without effect on the original."""
         return Value(self.node)
 
     __copy__ = copy

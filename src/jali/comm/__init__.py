@@ -1,8 +1,8 @@
-"""Ranks: who they are, how they talk, how they are started and how they stop.
+"""Ranks: how they are identified, how they communicate, start and stop.
 
-Collectives on arrays are methods of `Communicator`; any other collective is a composition of `jali.planner`. Knows nothing of
-lattices, fields or plans. The work is done in C++ (`core/messaging`, `core/schedule`, `core/running`). What lattices do not need
-is imported when it is first asked for.
+Collectives on arrays are methods of `Communicator`; any other collective is a composition of `jali.planner`. Does not depend on
+lattices, fields or plans. The work is done in C++ (`core/messaging`, `core/schedule`, `core/running`). What lattices do not
+need is imported at its first use.
 """
 
 from __future__ import annotations

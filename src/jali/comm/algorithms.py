@@ -1,12 +1,12 @@
-"""Algorithms of doing a standard collective, and the one that somebody asks for by name.
+"""Algorithms of the standard collectives, and the choice of one by name.
 
-The table is core/planning/algorithms.cpp. Which algorithm is taken where nobody names one is said by rules
-(core/planning/rules.toml, and the file of JALI_COLLECTIVE_RULES before them), which ask about numbers that are equal on all ranks
-only, so ranks agree without a word. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument
-`algorithm`, overrules them.
+The table is core/planning/algorithms.cpp. Without a name, rules choose the algorithm (core/planning/rules.toml, and the file of
+JALI_COLLECTIVE_RULES before them). Their conditions use only numbers that are equal on all ranks, so ranks agree without
+communication. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument `algorithm`,
+overrules them.
 
-A spec is written as rules have it: an algorithm, "ring by nccl" with the transport of its messages, "two_level by shm and mpi" with one
-inside hosts and one between them, or who has collectives himself.
+A spec has the syntax of rules: an algorithm, "ring by nccl" with the transport of its messages, "two_level by shm and mpi" with
+one inside hosts and one between them, or a library with collectives of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHER_NAMES = tuple(_core.algorithm_aliases())
 BY_MPI = _core.BY_MPI
 
 # For arrays in device memory there are those without pipelines in host memory, whose messages one of DEVICE_TRANSPORTS
-# carries, and who has collectives itself.
+# carries, and libraries with collectives of their own.
 _OF_DEVICES = _core.collective_transports(libraries())
 DEVICE_TRANSPORTS = {name for name, _, carries, _ in _OF_DEVICES if carries}
 ON_DEVICES = tuple(name for name, _, _, itself in _OF_DEVICES if itself)

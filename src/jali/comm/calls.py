@@ -1,5 +1,5 @@
-"""What collective calls ask of Python (core/bind/collective_methods.cpp does the rest): arrays of other libraries, counts and
-other arguments as people give them, the comparison of calls in checked mode, and graphs that record them."""
+"""The Python part of collective calls (core/bind/collective_methods.cpp is the rest): arrays of other libraries, counts and
+other arguments as users pass them, the comparison of calls in checked mode, and graphs that record them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXCHANGE = "exchange"  # as counts: each rank knows only its own
 def make_collectives(
     ranks: _core.Communicator, sharing_memory: Callable[[], Any], what: str
 ) -> _core.Collectives:
-    """Collective; `what` says in errors which call makes this. `sharing_memory` is that of the `Communicator`."""
+    """Collective; `what` names the call in errors. `sharing_memory` is that of the `Communicator`."""
     with graph_recorder.suspended():  # it is there before what is recorded
         return _core.Collectives(ranks, lambda: sharing_memory().core, what)
 
@@ -75,7 +75,7 @@ def record(
     call: _core.CollectiveCall,
     arrays: tuple[Any, ...],
 ) -> None:
-    """Appends a call on arrays of a device to a graph, which nobody looks into for overflows. Collective."""
+    """Appends a call on arrays of a device to a graph, which is not checked for overflows. Collective."""
     with graph_recorder.suspended():
         plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
@@ -89,17 +89,17 @@ def record(
 
 
 def check_operation(op: Any, booleans: bool) -> None:
-    """Raise ParameterError for what is no operation, of booleans if these are some."""
+    """Raise ParameterError for an unknown operation, or one that does not apply to booleans if these are some."""
     elements.check_operation(op, np.dtype(np.bool_ if booleans else np.float64))
 
 
 def flag_of(name: str, value: Any) -> bool:
-    """Raise ParameterError, by this name, for what is neither True nor False."""
+    """Raise ParameterError, by this name, for a value that is neither True nor False."""
     return validation.flag(name, value, ParameterError)
 
 
 def name_of_algorithm(algorithm: Any) -> str:
-    """Raise ParameterError for what is no name."""
+    """Raise ParameterError for a name that is not a string."""
     if not isinstance(algorithm, str):
         raise ParameterError(
             f"algorithm is the name of an entry of jali.comm.ALGORITHMS, or None, not {value_shown(algorithm)}"
@@ -162,7 +162,7 @@ def _numbers(ranks: _core.Communicator, counts: Any) -> list[int]:
 def _agreed_counts(
     ranks: _core.Communicator, collective: str, mine: Iterable[int], checked: bool
 ) -> list[list[int]]:
-    """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
+    """What every rank passes to `collective`, which compares the rest of the call once the counts are known."""
     graph_recorder.refuse_call(collective)
     if checked:
         checking.compare(

@@ -1,8 +1,8 @@
 """The communicator of NCCL (CUDA) or RCCL (HIP) that ranks with a GPU each share: its symmetric windows, and waits that it ends.
 
-What goes by the library is called as everything else: `Communicator.all_reduce(x, algorithm="nccl")` and the other collectives,
-`persistent_send(x, to, transport="nccl")`, halo policies. It is found at run time: JALI_NCCL or JALI_RCCL, the nvidia-nccl package, or
-where the machine has it.
+Calls by the library have the usual interface: `Communicator.all_reduce(x, algorithm="nccl")` and the other collectives,
+`persistent_send(x, to, transport="nccl")`, halo policies. It is found at run time: JALI_NCCL or JALI_RCCL, the nvidia-nccl
+package, or where the machine has it.
 
 RCCL has never run on hardware.
 """
@@ -26,10 +26,10 @@ class CclCommunicator:
     """The library's communicator for the ranks of a `Communicator` and a device, one GPU for each rank.
 
     It is made once for both, when this, a halo, a message or a collective first needs it, and shared by all of them: all ranks
-    issue what goes by it in the same order. It ends with `communicator`; one of its own belongs to `communicator.duplicate()`.
+    issue its operations in the same order. It ends with `communicator`; one of its own belongs to `communicator.duplicate()`.
 
-    `DeviceError` says what the library or the device cannot do, and is raised when they report an error; the library's
-    communicator is then of no more use, and the other ranks get `RankError`.
+    `DeviceError` names what the library or the device cannot do, and is raised when they report an error; the
+    library's communicator is then unusable, and the other ranks raise `RankError`.
     """
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
@@ -57,10 +57,10 @@ class CclCommunicator:
     def symmetric(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
         """A new array, of the same shape and type on all ranks, in memory that the library has registered as a symmetric window.
 
-        Collectives between such arrays (both, where there are two) that go by the library take its kernels for symmetric memory,
-        which are faster; they are arrays like others besides. Each takes whole pages of 2 MiB. Its memory is used again, or given up,
-        at the first later call of `symmetric` for which all ranks have let it go. Collective. Raises `DeviceError` where there are no
-        windows, and `ParameterError` where ranks want different sizes, on all ranks.
+        Collectives between such arrays (both, where there are two) by the library use its kernels for symmetric memory, which
+        are faster; otherwise they are ordinary arrays. Each takes whole pages of 2 MiB. Its memory is reused, or freed, at the
+        first later call of `symmetric` before which all ranks have released it. Collective. Raises `DeviceError` where there
+        are no windows, and `ParameterError` where ranks request different sizes, on all ranks.
         """
         graph_recorder.refuse_call("symmetric")
         nbytes = math.prod(shape) * SIZES[element_name(dtype)]
@@ -82,7 +82,7 @@ class CclCommunicator:
     def synchronize(self, what: str = "collectives", *, stream: object = None) -> None:
         """Wait, on the host, for all work so far on jali's stream (or on `stream`); `what` names it in errors.
 
-        Hears of other ranks' failures meanwhile, and ends after JALI_WATCHDOG seconds.
+        Detects failures of other ranks meanwhile, and ends after JALI_WATCHDOG seconds.
         """
         graph_recorder.refuse_call("synchronize")
         self.core.synchronize(what, stream_handle(stream))

@@ -20,8 +20,8 @@ def is_on() -> bool:
 
 
 def compare(core: _core.Communicator, description: dict[str, Any], called: str = "") -> None:
-    """Raise ParameterError on every rank unless all ranks describe the same call, whose first key is "call". Collective. `called` is
-    the function of jali that the program called, where Python's frames do not say so."""
+    """Raise ParameterError on every rank unless all ranks describe the same call, whose first key is "call". Collective.
+    `called` is the function of jali that the program called, where Python's frames do not show it."""
     _core.compare_calls(core, [(key, str(value)) for key, value in description.items()], _location(called))
 
 

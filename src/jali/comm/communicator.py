@@ -32,7 +32,7 @@ Counts = Sequence[int] | str | None
 
 
 class Communicator:
-    """A group of ranks, seen from one of them. Made by `jali.comm.current` and friends, not by hand.
+    """A group of ranks, seen from one of them. Made by `jali.comm.current` and similar functions, not directly.
 
     Collectives are called by all ranks in the same order. They take C-contiguous arrays in host memory (NumPy, or
     anything with `__array_interface__`, the buffer protocol or DLPack), copy nothing, and return `out`, which they
@@ -41,24 +41,24 @@ class Communicator:
 
     - `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or an
       associative function `f(a, b)` of two arrays that returns one, `a` being of earlier ranks than `b`.
-    - `commutative`: whether f(a, b) is f(b, a). Say False of a function of which it is not: arrays are then combined in the order of
+    - `commutative`: whether f(a, b) is f(b, a). Pass False for a function that is not: arrays are then combined in the order of
       ranks, as with `reproducible`; else in any order.
     - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
     - `algorithm`: as rules write it: the name of an entry of `jali.comm.algorithms`, with the transport of its messages if need be
       ("ring by nccl"), or one inside hosts and one between them ("two_level by shm and mpi"); by default rules choose.
-    - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
-      by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
+    - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ; by
+      default whether JALI_CHECKED is set, which applies to every other call of all ranks as well. On devices, what
       runs is also proved to do what the call means before its first run (`RuntimeError` on every rank if not).
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
-    - `stream`, for arrays on devices: the work goes on this stream (a handle, or a stream of CuPy or PyTorch) instead of jali's.
-      It first waits for the streams of the arrays' owners, and for jali's where an array is jali's, which then waits for it;
-      what others do with their arrays afterwards is put in order by them. `out` must be given where there is a result.
+    - `stream`, for arrays on devices: the work is issued on this stream (a handle, or a stream of CuPy or PyTorch) instead of
+      jali's. It first waits for the streams of the arrays' owners, and for jali's where an array is jali's, which then waits
+      for it; what others do with their arrays afterwards is put in order by them. `out` must be given where there is a result.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
     arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails. In a
-    function that `jali.graph` records, calls on arrays of its device, runs of plans and starts of messages are recorded,
-    where nothing of them takes the host; whatever else concerns other ranks raises `RecordingError`.
+    function that `jali.graph` records, calls on arrays of its device, runs of plans and starts of messages are recorded
+    unless they need the host; all other communication raises `RecordingError`.
     """
 
     def __init__(self, core: _core.Communicator, threads: int, rank_on_host: int | None = None) -> None:
@@ -73,8 +73,8 @@ class Communicator:
         self.largest_tag: int = core.largest_tag
         self.threads = threads
         self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
-        self.kept: dict[str, Any] = {}  # what others keep for it, as long as it lives
-        self.known_rank_on_host = rank_on_host  # None: nobody has asked yet
+        self.kept: dict[str, Any] = {}  # objects that others keep for it, until its deletion
+        self.known_rank_on_host = rank_on_host  # None: not requested yet
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, _core.DeviceMessages] = {}
 
@@ -83,7 +83,7 @@ class Communicator:
 
     @property
     def checked(self) -> bool:
-        """Whether calls that do not say so are compared: at first, whether JALI_CHECKED is set."""
+        """Default of `checked`: whether calls are compared. Its initial value is whether JALI_CHECKED is set."""
         return self.collective_calls.checked
 
     @checked.setter
@@ -126,14 +126,15 @@ class Communicator:
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Who can carry messages of plans here; the first does where a plan names none. The first use is collective."""
+        """The libraries that can carry messages of plans here; the first is the default. The first use is
+        collective."""
         return tuple(name for name, _ in self.collectives.transports)
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
 
         Collective. Ranks with color None (or below 0) get None. Messages and collectives of the parts do not
-        meet those of this communicator; failures and departures are shared with it, and are told in its
+        match those of this communicator; failures and departures are shared with it, and are reported in its
         numbering (in that of the outermost one, if this was split from another).
         """
         graph_recorder.refuse_call("split")
@@ -145,7 +146,7 @@ class Communicator:
         return None if core is None else Communicator(core, self.threads, local_rank)
 
     def duplicate(self) -> Communicator:
-        """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
+        """A communicator of the same ranks whose messages and collectives match no others. Collective."""
         graph_recorder.refuse_call("duplicate")
         self._compare("duplicate")
         local_rank = self._local_rank("duplicating a communicator")
@@ -154,11 +155,11 @@ class Communicator:
     def sharing_memory(self) -> Communicator:
         """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
 
-        Transport "shm"; messages between hosts go as before. The first call is collective, later ones give the same
+        Transport "shm"; messages between hosts are unchanged. The first call is collective, later ones give the same
         object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or JALI_SHM=0.
         JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel, at the request of both
         ends) or `slots` (twice, in pieces through the shared memory); unset, `cma` where the kernel permits it.
-        Raises `RankError` on all ranks if what was chosen is not possible.
+        Raises `RankError` on all ranks if the choice is not possible.
         """
         if self._sharing_memory is None:
             graph_recorder.refuse_call("sharing_memory")
@@ -238,8 +239,8 @@ class Communicator:
     ) -> Any:
         """Stack the arrays of all ranks, in rank order, on every rank.
 
-        Sizes may differ if `counts` says how; `counts="exchange"` lets the ranks tell each other first. In place
-        (`out=x`), `x` is the whole and this rank's rows are in it already.
+        Sizes may differ if `counts` gives them; `counts="exchange"` makes the ranks exchange them first. In
+        place (`out=x`), `x` is the whole and this rank's rows are in it already.
         """
 
     @_core.collective_method
@@ -273,9 +274,9 @@ class Communicator:
         blocking: bool = True,
         stream: Any = None,
     ) -> Any:
-        """Hand the parts of rank `root`'s array to all ranks. The others pass None (or an empty array) and `out`.
+        """Scatter the parts of rank `root`'s array to all ranks. The others pass None (or an empty array) and `out`.
 
-        Parts are equal unless `counts` says otherwise (on all ranks).
+        Parts are equal unless `counts` gives their sizes (on all ranks).
         """
 
     @_core.collective_method
@@ -295,8 +296,8 @@ class Communicator:
     ) -> Any:
         """Combine the arrays of all ranks; each rank gets its part of the result.
 
-        Parts are equal unless `counts` says otherwise (on all ranks). In place (`out=x`), the result is where this
-        rank's part is; the other parts are undefined.
+        Parts are equal unless `counts` gives their sizes (on all ranks). In place (`out=x`), the result is where
+        this rank's part is; the other parts are undefined.
         """
 
     @_core.collective_method
@@ -311,17 +312,17 @@ class Communicator:
         blocking: bool = True,
         stream: Any = None,
     ) -> Any:
-        """Send part j of every rank's array to rank j; the result stacks what came, in rank order.
+        """Send part j of every rank's array to rank j; the result stacks the received parts in rank order.
 
-        Parts are equal unless `counts` says otherwise: `counts[i][j]` rows go from rank i to rank j. A rank that
-        knows only its own row passes that; then the ranks tell each other first.
+        Parts are equal unless `counts` is given: `counts[i][j]` rows go from rank i to rank j. A rank that has
+        only its own row passes that; then the ranks exchange the counts first.
         """
 
     def explain(self, collective: str, *arguments: Any, **named: Any) -> str:
         """Which algorithm the call `self.<collective>(*arguments, **named)` takes, and why; on devices also what it runs on this rank.
 
-        `world.explain("all_reduce", x, op="max")` says the algorithm or who carries it, the line of the rules that chose it, and what
-        was skipped for which reason. Nothing is sent of the arrays and nothing written. Collective, like the call. Raises
+        `world.explain("all_reduce", x, op="max")` names the algorithm or the library, the line of the rules that chose it, and
+        each skipped algorithm with the reason. The arrays are neither sent nor written. Collective, like the call. Raises
         `ParameterError` where the call would, and for a name that is no collective.
         """
         from jali.comm.algorithms import COLLECTIVES
@@ -379,7 +380,7 @@ class Communicator:
         graph_recorder.refuse_call("test")
         try:
             return self.core.test(message)
-        except TypeError:  # looked at afterwards, since tests are often
+        except TypeError:  # checked afterwards, since tests are often
             _check_pending([message])
             raise
 
@@ -408,16 +409,16 @@ class Communicator:
         """The sending end of a message between devices, to be started again and again: C-contiguous `x` goes to rank `to`.
 
         Rank `to` makes the other end with `persistent_receive`, the same tag (any number from 0) and an array of the same
-        bytes and type; ends of the same ranks and tag meet in the order in which they are made. Make all before the first
-        is started: a driver may want an idle device to map memory. The first message of a communicator and device is
-        collective (or `device_messages`), later ones concern the two ranks alone, and making one waits for nobody.
+        bytes and type; ends of the same ranks and tag are matched in the order of their creation. Make all before the
+        first is started: a driver may want an idle device to map memory. The first message of a communicator and device
+        is collective (or `device_messages`), later ones involve only the two ranks, and making one does not wait.
 
         `transport`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
-        devices reach each other's memory; where they do not, the first that there is of "nccl" ("rccl" on AMD's),
-        "gpu-aware-mpi" (an MPI library that takes addresses of devices) and "host-staged" (through the host).
-        `jali.tune.experiment(message_transport="nccl")` names one for all messages that do not; where devices reach each other's
-        memory the library is made only inside it. Raises `DeviceError` if what was named cannot be, on both
-        ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
+        devices access each other's memory; elsewhere the first available of "nccl" ("rccl" on AMD's), "gpu-aware-mpi" (an MPI
+        library that takes addresses of devices) and "host-staged" (through the host).
+        `jali.tune.experiment(message_transport="nccl")` names one for all messages that do not; where devices access each
+        other's memory the library is initialised only inside it. Raises `DeviceError`, on both ranks, if the named one is not
+        available. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         graph_recorder.refuse_call("persistent_send")
         return self._end(x, to, tag, True, transport)
@@ -436,12 +437,12 @@ class Communicator:
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
 
-        Nobody waits on the host, but at a message's first start for its other end to be made, and by "gpu-aware-mpi" (until all
-        has been sent and has arrived) and "host-staged" (until all has arrived). What is on the stream already comes before:
-        sent is what it leaves in the arrays, overwritten is what it no longer needs. What follows comes after the arrays were
-        sent and have arrived. So messages that go both ways are started together, on both ranks,
-        and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
-        order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
+        The host waits only at a message's first start, until its other end exists, and for "gpu-aware-mpi" (until all has been
+        sent and has arrived) and "host-staged" (until all has arrived). Earlier work of the stream completes first: the
+        messages send the values that it leaves, and overwrite arrays only after it. Later work of the stream begins after the
+        arrays have been sent and received. So messages in both directions are started together, on both ranks, and not one
+        after the other: both streams would wait for later work. Starts on one stream have the same order on both ranks. Starts
+        on jali's stream are in order with the streams of the arrays' owners.
 
         In checked mode the first start of these messages together is proved to be in order, as `check_messages` does: it waits for
         the ranks that they connect, which start the same messages with each other at once and in the same order.
@@ -456,13 +457,13 @@ class Communicator:
             raise
 
     def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
-        """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
-        have arrived nor overwritten while they are sent, and every array gets those that it shall have.
+        """Prove that starts of these messages are correct: there is no deadlock, bytes are neither read before they have
+        arrived nor overwritten while they are sent, and every array receives the right ones.
 
-        A few starts are made, and what each rank gives to its driver meanwhile is looked at for all ranks together that these
-        messages connect. So all of those call this, each with the messages that it would start at once, and arrays that receive are
-        filled. Raises `RuntimeError` on all of them, with what is not in order, and `ParameterError` where two ranks do not start
-        the same messages with each other, and for messages that go by "host-staged".
+        Makes a few starts and checks the driver calls of all ranks that these messages connect, together. So all of those ranks
+        call this, each with the messages that it would start at once, and receiving arrays are filled. Raises `RuntimeError` on
+        all of them, with the violation, and `ParameterError` where two ranks do not start the same messages with each other,
+        and for messages by "host-staged".
         """
         _check_ends(messages)
         _core.check_messages(messages)
@@ -493,7 +494,7 @@ class Communicator:
     def gather_bytes(self, data: bytes, *, what: str = "") -> list[bytes]:
         """The byte strings of all ranks, in rank order; lengths may differ.
 
-        `what`, the same on all ranks, says in errors what it is for.
+        `what`, the same on all ranks, names the purpose in errors.
         """
         graph_recorder.refuse_call("gather_bytes")
         _check_bytes("gather_bytes", data)
@@ -527,7 +528,7 @@ class Communicator:
         return total
 
     def fail(self, cause: str) -> None:
-        """Tell all other ranks that this one cannot go on; they raise `RankError` with this cause.
+        """Notify all other ranks that this one cannot continue; they raise `RankError` with this cause.
 
         Only the first failure in the group counts. This rank's own later calls raise as well.
         """

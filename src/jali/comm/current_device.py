@@ -1,4 +1,5 @@
-"""The device whose context is the thread's: some libraries lend and take arrays of that one alone (PyTorch), or order streams there."""
+"""The device whose context is current in the thread: some libraries export and import arrays of that one alone
+(PyTorch), or order streams there."""
 
 from __future__ import annotations
 

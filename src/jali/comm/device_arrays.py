@@ -1,10 +1,10 @@
-"""Arrays in device memory, as they go to and come from other libraries (CuPy, PyTorch, Numba). Nothing is copied.
+"""Arrays in device memory, shared with other libraries (CuPy, PyTorch, Numba). Nothing is copied.
 
-`view_of` says where the array of another library lies; `DeviceArray` is memory of jali that others can take. Both
-ways the two streams are put in order by events, so that nobody waits on the host: what comes is waited for by jali's
-stream, what goes makes the other's stream wait for jali's. Knows neither fields nor ranks.
+`view_of` returns the address of another library's array; `DeviceArray` is memory of jali that others can use. Both
+ways events order the two streams, without a wait on the host: jali's stream waits for imported arrays, the other
+stream waits for jali's on export. Does not depend on fields or ranks.
 
-Interfaces: DLPack, and `__cuda_array_interface__` (which also says the stream, and which CuPy has on HIP as well).
+Interfaces: DLPack, and `__cuda_array_interface__` (which also gives the stream, and which CuPy has on HIP as well).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jali.errors import DeviceError, ParameterError
 from jali.files import value_shown
 from jali.vendors import vendor
 
-# Types of arrays whose interface is of a version that names no stream, and which have DLPack: nobody need ask for it again.
+# Types of arrays whose interface is of a version that names no stream, and which have DLPack: it is not read again.
 _BY_DLPACK: set[type] = set()
 _DTYPES = {core: np.dtype(name) for name, core in NAMES.items() if name not in ("bool", "bfloat16")}
 
@@ -69,10 +69,10 @@ def _reported_handle(stream: Any) -> int:
 
 
 class DeviceView(_core.GpuArray):
-    """Where an array of another library lies. Valid as long as `owner`, the array, lives.
+    """The memory of another library's array. Valid as long as `owner`, the array, exists.
 
-    `element` is the core's name of the element type, `stream` the handle of the stream on which the owner goes on to
-    use the array (None: it does not say, and is taken to use the default stream).
+    `element` is the core's name of the element type, `stream` the handle of the stream on which the owner continues
+    to use the array (None: not given; the default stream is assumed).
     """
 
     __slots__ = ("foreign", "stream")
@@ -91,15 +91,15 @@ class DeviceView(_core.GpuArray):
         goes_on = vendor(gpu.kind).default_stream if stream is None else stream
         super().__init__(gpu, address, shape, element, goes_on, read_only, owner)
         self.stream = stream
-        self.foreign = foreign  # what was borrowed, to be kept as long
+        self.foreign = foreign  # the borrowed object, to be kept as long
 
     def await_owner(self) -> None:
-        """Jali's stream goes on when the owner has done what it has put on its own."""
+        """Makes jali's stream wait for the earlier work of the owner's."""
         if self.owner_stream != self.gpu.stream:
             self.gpu.wait_for(self.owner_stream)
 
     def let_owner_go_on(self) -> None:
-        """The owner goes on when jali has done what is on its stream."""
+        """Makes the owner's stream wait for the earlier work of jali's."""
         _core.let_owners_go_on((self,))
 
 
@@ -111,11 +111,11 @@ def borrowed_among(arrays: Sequence[Any]) -> list[DeviceView]:
 def view_of(
     x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = False, there: bool = False
 ) -> DeviceView:
-    """Where the array `x` lies, for work on `stream` (a handle; None: jali's) of `gpu`; `there`: it has said that it is on `gpu`.
+    """The memory of the array `x`, for work on `stream` (a handle; None: jali's) of `gpu`; `there`: it is known to be on `gpu`.
 
-    From here on that stream waits for what the owner of `x` has put on its own. Raises ParameterError for what is
-    not a C-contiguous array of numbers (read-only ones if it is to be `writable`), DeviceError for memory of the host
-    or of another device.
+    From here on that stream waits for the earlier work of the owner's stream. Raises ParameterError for anything but
+    a C-contiguous array of numbers (read-only ones if it is to be `writable`), DeviceError for memory of the host or
+    of another device.
     """
     if isinstance(x, DeviceArray):
         if x.gpu is not gpu:
@@ -140,7 +140,7 @@ def view_of(
 
 
 def _interface_of(x: Any) -> Any:
-    """CUDA's array interface, with the stream on which the owner works. CuPy says that of the current device."""
+    """CUDA's array interface, with the owner's stream. CuPy reports that of the current device."""
     if type(x).__module__ != "cupy":
         return getattr(x, "__cuda_array_interface__", None)
     with x.device:
@@ -148,7 +148,7 @@ def _interface_of(x: Any) -> Any:
 
 
 def not_in_device_memory(x: Any) -> DeviceError:
-    """The error for what is no array on a device."""
+    """The error for an object that is not an array on a device."""
     return DeviceError(
         f"a {type(x).__name__} is not in device memory; give a jali.comm.DeviceArray (DeviceArray.from_host copies "
         "there), or an array of CuPy or PyTorch on the device"
@@ -204,7 +204,7 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> Dev
 
 
 def _borrowed_from(x: Any, gpu: _core.Gpu, stream: int) -> Any:
-    """What the owner of `x` lends for work on a stream. PyTorch lends arrays of the current device alone."""
+    """The DLPack capsule of `x` for work on a stream. PyTorch exports arrays of the current device alone."""
     try:
         return x.__dlpack__(stream=stream)
     except BufferError:
@@ -243,9 +243,9 @@ def _check_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item:
 class DeviceArray(_core.GpuArray):
     """A C-contiguous array in memory of a device of jali's (`gpu`), for other libraries to take without a copy.
 
-    `cupy.asarray(a)`, `torch.from_dlpack(a)` and the like share the memory, keep it alive, and let their stream wait
-    for what jali has put on its own so far. The way back is to pass their array to jali. `element` is the core's name
-    of the element type, and `dtype` NumPy's (bf16 has one only with ml_dtypes). What it is never changes; `memory` is the block
+    `cupy.asarray(a)`, `torch.from_dlpack(a)` and the like share the memory, keep it alive, and let their stream wait for what
+    jali has put on its own so far. The way back is to pass their array to jali. `element` is the core's name of the element
+    type, and `dtype` NumPy's (bf16 has one only with ml_dtypes). Its shape, type and memory never change; `memory` is the block
     that it is the beginning of, `address` where that is.
     """
 
@@ -259,7 +259,7 @@ class DeviceArray(_core.GpuArray):
     def empty(
         cls, gpu: _core.Gpu, shape: Sequence[int], dtype: npt.DTypeLike, label: str = "array"
     ) -> DeviceArray:
-        """New memory with unspecified contents; `label` says in the device's memory report what it is."""
+        """New memory with unspecified contents; `label` names it in the device's memory report."""
         _check_gpu(gpu)
         return cls(gpu, gpu.allocate(math.prod(shape) * SIZES[element_name(dtype)], label), shape, dtype)
 
@@ -298,7 +298,7 @@ class DeviceArray(_core.GpuArray):
             "data": (self.address if self.size else 0, False),
             "strides": None,
             "version": 3,
-            "stream": self.gpu.stream,  # who takes it waits for this one
+            "stream": self.gpu.stream,  # the consumer waits for this one
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""Messages between the devices of two ranks that are made once and started again and again (`Communicator.persistent_send`).
+"""Persistent messages between the devices of two ranks: made once, started many times (`Communicator.persistent_send`).
 
-Who carries them is an entry of core/device_transports/message_transport.hpp; how two ends meet, what a start is and how it is proved to be in
-order stands in core/device_transports/device_messages.hpp, and what users see in core/bind/device_messages.cpp. Here is what that asks of
-Python: starts that a graph records.
+Their transports are entries of core/device_transports/message_transport.hpp; core/device_transports/device_messages.hpp matches
+the two ends, starts messages and proves their order, and core/bind/device_messages.cpp is the interface of users. Here is its
+Python part: starts that a graph records.
 """
 
 from __future__ import annotations

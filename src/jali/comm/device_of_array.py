@@ -1,4 +1,4 @@
-"""Where an array lies, as far as its owner says: in the host's memory, or on which device."""
+"""The memory of an array, as its owner reports it: the host's, or that of a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jali import _core, vendors
 from jali.comm.device_arrays import DeviceView, not_in_device_memory, view_of
 from jali.comm.elements import Array, as_array
 
-_open = functools.cache(_core.Gpu.open)  # they live as long as the process
+_open = functools.cache(_core.Gpu.open)  # they exist as long as the process
 
 
 @functools.cache
@@ -19,7 +19,7 @@ def _kind_of(number: int) -> str | None:
 
 
 def device_of(x: Any) -> tuple[str, int] | None:
-    """Kind and number of the device on which an array is, as far as its owner says by DLPack; None if it does not, or it is on none."""
+    """Kind and number of an array's device, as its owner reports it by DLPack; None without such a report or a device."""
     ask = getattr(x, "__dlpack_device__", None)
     if ask is None:
         return None
@@ -32,7 +32,7 @@ def device_of(x: Any) -> tuple[str, int] | None:
 
 
 def is_on_device(x: Any) -> bool:
-    """Whether an array lies in device memory, as far as its owner says."""
+    """Whether an array is in device memory, as its owner reports it."""
     if isinstance(x, _core.GpuArray):
         return True
     if type(x).__module__.startswith("numpy"):
@@ -52,7 +52,7 @@ def gpu_of(x: Any) -> _core.Gpu:
             raise not_in_device_memory(x)
         return _open(*device)
     device_id = getattr(getattr(x, "device", None), "id", None)
-    if device_id is None:  # the driver knows whose memory it is
+    if device_id is None:  # the driver identifies the owner of the memory
         if getattr(x, "__cuda_array_interface__", None) is None:
             raise not_in_device_memory(x)
         address = x.__cuda_array_interface__["data"][0]
@@ -61,7 +61,7 @@ def gpu_of(x: Any) -> _core.Gpu:
 
 
 def memory_of(x: Any, writable: bool = False, stream: int | None = None) -> DeviceView | Array:
-    """Where an array of another library lies, on a device or on the host, for jali to work on it now, on `stream` as in `view_of`.
+    """The memory of another library's array, on a device or on the host, for work of jali on it now, on `stream` as in `view_of`.
 
     Raises ParameterError.
     """

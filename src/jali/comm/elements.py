@@ -59,7 +59,7 @@ OF_BOOLEANS = ("min", "max", "logical_and", "logical_or", "logical_xor", "bit_an
 def as_array(x: Any, what: str = "a collective") -> Array:
     """The memory of `x` as a NumPy array that shares it; numbers and lists become new arrays.
 
-    Raises ParameterError for what has no memory on the host that could be shared.
+    Raises ParameterError for objects without memory on the host that can be shared.
     """
     if isinstance(x, np.ndarray):
         return x

@@ -1,9 +1,9 @@
 """Starting MPI ranks: `jali ... -n 4` becomes four processes of the same command.
 
-The launcher must belong to the MPI library that mpi4py loads; another library's would start as many groups
-of one. So the library is asked first (in a process of its own, since a rank must not be one already), then
-its mpiexec is looked for beside it, and a launcher of another implementation is never taken. The ranks check that
-they are as many as asked. They end when this process does, whatever ends it.
+The launcher must belong to the MPI library that mpi4py loads; another library's would start as many groups of
+one. So the library is queried first (in a separate process, since this one must not become a rank), then its
+mpiexec is searched beside it, and a launcher of another implementation is never used. The ranks check that their
+number is the requested one. They end when this process does, for any cause.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from jali import _core
 print(json.dumps([MPI.Get_library_version(), _core.mpi_library(MPI.__file__)[1]]))
 """
 
-# A shell beside the launcher waits for the end of a pipe that only this process holds open, which comes when this process is
-# killed. Then the ranks are asked to stop, as by a SIGTERM to this process. A launcher that is killed takes its ranks along.
+# A shell beside the launcher waits for the end of a pipe that only this process holds open: it ends when this process is
+# killed. Then the ranks are requested to stop, as by a SIGTERM to this process. A killed launcher ends its ranks.
 _WATCH = """
 read -r _
 kill -TERM $1
@@ -52,8 +52,8 @@ kill -KILL $1
 """
 
 
-# Seconds after which a launcher that has not noticed the end of a rank never will. That of Open MPI 5 can wait for itself
-# where ranks end while it is told of it by a signal.
+# Seconds after which a launcher that has not noticed the end of a rank never will. That of Open MPI 5 can deadlock where
+# ranks end while it handles the signal.
 UNNOTICED = 10.0
 
 
@@ -315,7 +315,7 @@ class _Forwarding:
         return self
 
     def start(self, process: subprocess.Popen[bytes]) -> None:
-        """Signals go to the ranks of this launcher from now on, and those that have come already."""
+        """Forwards signals to the ranks of this launcher from now on, and those that have arrived already."""
         self.process = process
         if self.noted:
             self._pass_on(self.noted[0], process, first=True)

@@ -1,8 +1,8 @@
-"""What launchers say to a process by environment variables, before MPI is touched: its rank, the number of ranks, its local rank.
+"""Environment variables of launchers, read before MPI is used: the rank of a process, the number of ranks, its local rank.
 
-Each entry of `LAUNCHERS` has the variables for rank and number of ranks, and those that may say which of its host's
-ranks this is. A process may inherit several entries (mpiexec inside a Slurm job); the first that names more than one rank
-counts, in the order of the entries.
+Each entry of `LAUNCHERS` has the variables for rank and number of ranks, and those that may hold the local rank. A
+process may inherit several entries (mpiexec inside a Slurm job); the first that names more than one rank counts, in the
+order of the entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jali.files import value_shown
 
 @dataclass(frozen=True)
 class LauncherEnvironment:
-    """The rank of this process, how many ranks its launcher says it started, the variable that says so, and the local rank on its host."""
+    """The rank of this process, the number of ranks and the variable that gives it, and the local rank on its host."""
 
     rank: int
     size: int
@@ -36,7 +36,7 @@ LAUNCHERS = (
 
 
 def threads_of_mpi() -> str:
-    """For how many threads MPI is to be started, as mpi4py names it: for one, unless its own variable says otherwise."""
+    """The thread level of MPI, as mpi4py names it: a single thread, unless mpi4py's own variable sets another."""
     return os.environ.get("MPI4PY_RC_THREAD_LEVEL", "funneled")
 
 
@@ -70,7 +70,7 @@ def expected_ranks() -> int | None:
 
 
 def in_batch_job() -> bool:
-    """Whether a batch system decides how many ranks go where."""
+    """Whether a batch system decides the placement of ranks."""
     return in_slurm_job() or any(name in os.environ for name in ("PBS_JOBID", "LSB_JOBID"))
 
 

@@ -1,8 +1,8 @@
-"""A transport of processes that no launcher has connected: TCP sockets between all pairs.
+"""A transport between processes without a launcher: TCP sockets between all pairs.
 
-Ranks find each other by a `publish` and a `find` that somebody else has, such as PyTorch's store. Ranks of one host
-share memory for their messages (`of_processes`); sockets then carry the control plane, and what goes to other hosts.
-Frames are a tag, a length and bytes. Nothing is encrypted; who connects must know the number that was published.
+Ranks exchange addresses by the functions `publish` and `find` of the caller, such as those of PyTorch's store. Ranks
+of one host share memory for their messages (`of_processes`); sockets then carry the control plane and messages to
+other hosts. Frames are a tag, a length and bytes. Nothing is encrypted; a peer must send the published number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SendingMessage:
     def __init__(self, to: int, pieces: list[memoryview], borrowed: memoryview | None = None) -> None:
         self.to = to
         self.left = pieces
-        self.borrowed = borrowed  # released when its bytes, which pieces still show, are somebody else's
+        self.borrowed = borrowed  # released when its bytes, which pieces still show, change owner
 
 
 class ReceivingMessage:
@@ -57,7 +57,7 @@ class _Peer:
         self.rank = rank
         self.connection = connection
         self.outgoing: deque[SendingMessage] = deque()
-        self.writes = False  # it is asked whether it takes more
+        self.writes = False  # it is polled for writing
         self.head = bytearray(_FRAME.size)
         self.tag = 0
         self.body: bytearray | None = None
@@ -67,11 +67,11 @@ class _Peer:
 
 
 class SocketTransport(Transport):
-    """Messages between processes by TCP. `stop` may be set by any thread: it is raised where this rank waits.
+    """Messages between processes by TCP. Any thread may set `stop`; it is raised where this rank waits.
 
-    `publish(key, text)` and `find(key)` exchange addresses; `find` waits for the text, at most as long as the caller has
-    patience. `near` is the address of somebody whom all ranks reach: its side of a route to there is the first
-    address that a rank gives. Raises RankError where a rank is not reached in `seconds`.
+    `publish(key, text)` and `find(key)` exchange addresses; `find` waits for the text, up to a timeout of its own.
+    `near` is an address that all ranks reach: the local end of a route to it is the first address that a rank publishes.
+    Raises RankError where a rank is not reached in `seconds`.
     """
 
     name = "sockets"
@@ -88,11 +88,11 @@ class SocketTransport(Transport):
     ) -> None:
         self.rank, self.size = rank, size
         self.stop: Exception | None = None
-        self.deadline = float("inf")  # of time.monotonic(): who waits longer raises `late`
+        self.deadline = float("inf")  # of time.monotonic(): a longer wait raises `late`
         self.late: Callable[[], Exception] = lambda: TimeoutError("a message")
         self.giving_up: Callable[[Exception], None] = lambda error: (
             None
-        )  # to tell others why, before it is raised
+        )  # to notify others of the cause, before it is raised
         self._peers: dict[int, _Peer] = {}
         self._by_file: dict[int, _Peer] = {}
         self._came: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
@@ -166,7 +166,7 @@ class SocketTransport(Transport):
                 connection.close()
                 return
             connection.sendall(b"\1")
-        except (OSError, struct.error):  # somebody else's program, or one that ended
+        except (OSError, struct.error):  # a foreign program, or one that ended
             connection.close()
             return
         self._add(rank, connection)
@@ -235,7 +235,7 @@ class SocketTransport(Transport):
             rank, cause = (self.rank, peer.fault) if peer.fault else (source, "its process has died")
             error = RankError(f"rank {rank} failed: {cause} (the connection with rank {source} ended)")
             error.rank, error.cause = rank, cause
-            raise error  # the others see it themselves, and it may have said why
+            raise error  # the others detect it, and it may have sent the cause
         if error is not None:
             self.giving_up(error)
             raise error
@@ -276,7 +276,7 @@ class SocketTransport(Transport):
         except BlockingIOError:
             pass
         except (OSError, ValueError) as error:
-            self._read_from(peer)  # it can have sent this rank something before it went
+            self._read_from(peer)  # it can have sent this rank something before it left
             if not peer.is_closed:  # but the frame cannot be completed
                 why = "given up before it was sent" if isinstance(error, ValueError) else f"not sent: {error}"
                 peer.fault = f"a message to rank {peer.rank} was {why}"
@@ -323,7 +323,8 @@ class SocketTransport(Transport):
         peer.connection.close()
 
     def close(self, seconds: float = 2.0) -> None:
-        """Say goodbye to all ranks, and end the connections when their hosts have what was sent, or after so many seconds.
+        """Notify all ranks of the departure, and close the connections when their hosts have received all, or after
+        so many seconds.
 
         The memory of a host is limited: of messages of some megabytes to a rank that does not read, the rest is lost then.
         """
@@ -377,7 +378,7 @@ def _addresses(near: str) -> list[str]:
         try:
             for family, kind, _, _, address in socket.getaddrinfo(near, 9, type=socket.SOCK_DGRAM):
                 with socket.socket(family, kind) as probe:
-                    probe.connect(address)  # sends nothing: it only asks for the route
+                    probe.connect(address)  # sends nothing: it only finds the route
                     found.append(probe.getsockname()[0])
         except OSError:
             pass
@@ -390,7 +391,7 @@ _transports: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
 
 
 def _let_go_in_child() -> None:
-    """A rank's process that has died would not be heard of while a forked child holds its connections."""
+    """The death of a rank's process would not be detected while a forked child holds its connections."""
     for transport in list(_transports):
         transport._disconnect()
 

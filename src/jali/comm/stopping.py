@@ -1,10 +1,10 @@
 """How a rank ends: in order, with an error of its own, or because another rank had one.
 
-An uncaught exception on one MPI rank would leave the others waiting for ever. So it is printed once, told
-to all ranks (who raise `RankError` with the cause and print one line), and then MPI is told to end the job.
-A mistake that all ranks make is said by the first of them; what differs is said by each.
-A rank whose program ends in order says so, in case somebody still waits for it, and waits for the others
-before MPI is shut down.
+An uncaught exception on one MPI rank would leave the others waiting for ever. So it is printed once and
+sent to all ranks (which raise `RankError` with the cause and print one line), and then MPI aborts the job.
+An error that all ranks raise is printed by the first of them; different errors are printed by each. A rank
+whose program ends in order notifies the others, which may still wait for it, and waits for them before MPI
+is shut down.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ from jali.comm.launcher_environment import find_launcher_environment
 from jali.errors import RankError
 
 MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended,
-LONGEST = (
-    5.0  # and at most, as long as one of them has not told that it did: it may wait for a busy processor
-)
+LONGEST = 5.0  # and at most, while one of them has not reported that it did: it may wait for a busy processor
 SKEW = 0.5  # seconds in which ranks that make the same mistake are expected to make it; less than MOMENT
-TIMEOUT = (
-    8.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
-)
+TIMEOUT = 8.0  # seconds in which a rank notified of a failure expects to be ended by the rank that had it
 
 _watched: list[Communicator] = []
 _mpi: Any = None
@@ -48,23 +44,24 @@ def watch(communicator: Communicator, MPI: ModuleType) -> None:
 
 
 def notify_other_ranks(cause: str) -> None:
-    """Tell the ranks of every MPI communicator in use that this one cannot go on, if there are any."""
+    """Notify the ranks of every MPI communicator in use that this one cannot continue, if there are any."""
     for communicator in _watched:
         communicator.fail(cause)
 
 
 def said_elsewhere(error: BaseException) -> bool:
-    """Whether another MPI rank failed with this very error and says so; tells all ranks of this rank's first.
+    """Whether another MPI rank failed with this same error and reports it; sends this rank's error to all ranks
+    first.
 
-    The lowest of such ranks speaks. The others hear of it within SKEW seconds, or else speak for themselves: nothing
-    is left unsaid, and a rank that is later than that is not silent.
+    The lowest of these ranks reports. The others are notified within SKEW seconds, or else report themselves: no
+    error is lost, and a rank that is later than that is not silent.
     """
     if not _watched:
         return False
     cause, communicator = as_cause(error), _watched[0]
     notify_other_ranks(cause)
     limit = time.monotonic() + SKEW
-    with contextlib.suppress(RankError):  # where nothing can be heard any more, this rank speaks
+    with contextlib.suppress(RankError):  # where nothing can be received any more, this rank reports
         while communicator.rank > 0 and time.monotonic() < limit:
             if any(rank < communicator.rank for rank in communicator.core.failed_alike(cause)):
                 return True
@@ -73,11 +70,11 @@ def said_elsewhere(error: BaseException) -> bool:
 
 
 def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> None:
-    """End all ranks of an MPI job because of `error`, after the others had a moment to say why they stop.
+    """End all ranks of an MPI job because of `error`, after the others had time to report why they stop.
 
-    For programs that catch and print their errors themselves; uncaught ones come here anyway. Returns (and
-    does nothing) without MPI ranks, and in an orderly end, where the launcher gets `status` from every
-    rank. A rank that is `silent` leaves more time to the one that speaks.
+    For programs that catch and print their errors themselves; uncaught ones call it automatically. Returns
+    (and does nothing) without MPI ranks, and in an orderly end, where the launcher gets `status` from
+    every rank. A rank that is `silent` leaves more time to the one that reports.
     """
     if not _watched:
         return
@@ -85,7 +82,7 @@ def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> N
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    with contextlib.suppress(KeyboardInterrupt):  # who asks again wants no more words
+    with contextlib.suppress(KeyboardInterrupt):  # a second signal skips the report
         _let_others_speak(silent or came_from_elsewhere(error, _watched[0].rank))
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)
@@ -99,7 +96,7 @@ def _let_others_speak(silent: bool) -> None:
         return
     time.sleep(MOMENT)
     limit = time.monotonic() + LONGEST - MOMENT
-    with contextlib.suppress(RankError):  # where nothing can be heard any more
+    with contextlib.suppress(RankError):  # where nothing can be received any more
         while not core.all_have_spoken() and time.monotonic() < limit:
             time.sleep(0.01)
 
@@ -127,7 +124,7 @@ class _Hook:
             return True
         else:
             said = f"jali: rank {rank} failed:\n"
-            if self.before is sys.__excepthook__:  # in one piece, since other ranks may speak as well
+            if self.before is sys.__excepthook__:  # in one piece, since other ranks may print as well
                 sys.stderr.write(said + "".join(format_exception(kind, error, traceback)))
             else:
                 sys.stderr.write(said)
@@ -136,7 +133,7 @@ class _Hook:
 
 
 def _leave() -> None:
-    """The end of a program, in order as far as this rank knows."""
+    """The end of a program, in order as far as this rank can determine."""
     if _mpi.Is_finalized():
         return
     for communicator in _watched:
@@ -146,7 +143,7 @@ def _leave() -> None:
 
 
 def speaker() -> str:
-    """Who speaks, for messages to people: "jali", or "jali: rank 3" of several."""
+    """The prefix of messages: "jali", or "jali: rank 3" of several."""
     under_launcher = find_launcher_environment()
     return (
         "jali" if under_launcher is None or under_launcher.size == 1 else f"jali: rank {under_launcher.rank}"

@@ -21,11 +21,11 @@ class ThreadShare:
     rank_on_host: int
 
 
-_of_world: ThreadShare | None = None  # threads as cores allow, whatever JALI_THREADS says
+_of_world: ThreadShare | None = None  # threads as cores allow, regardless of JALI_THREADS
 
 
 def thread_share_of_process() -> ThreadShare:
-    """That in MPI's world; before it is settled, all threads and the rank that the launcher says."""
+    """The share in MPI's world; before it is settled, all threads and the launcher's local rank."""
     if _of_world is not None:
         return _reported(_of_world)
     under_launcher = find_launcher_environment()
@@ -36,13 +36,12 @@ def thread_share_of_process() -> ThreadShare:
 
 
 def thread_share_among(core: _core.Communicator, world: Any, is_world: bool) -> ThreadShare:
-    """That of this rank among the ranks of a communicator over MPI; `world` is mpi4py's. Collective.
+    """The share of this rank among the ranks of a communicator over MPI; `world` is mpi4py's. Collective.
 
-    Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
-    is right whether the launcher binds ranks to cores or not. Ranks on a host are what the launcher says, since the order of
-    ranks is that of a communicator; where that cannot be true, these ranks are counted. What MPI's world has settled
-    counts in its parts. A part that comes before it knows nothing of the other ranks: it is right as far as the
-    launcher is.
+    Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one is
+    right whether the launcher binds ranks to cores or not. Ranks on a host are those that the launcher reports, since the
+    order of ranks is that of a communicator; where that cannot be true, these ranks are counted. The share of MPI's world
+    holds in its parts. A part that is made before it does not see the other ranks: it relies on the launcher.
     """
     import json
     from fractions import Fraction
@@ -74,5 +73,5 @@ def thread_share_among(core: _core.Communicator, world: Any, is_world: bool) -> 
 
 
 def _reported(thread_share: ThreadShare) -> ThreadShare:
-    """With the threads that JALI_THREADS says."""
+    """With the number of threads of JALI_THREADS."""
     return ThreadShare(settings.current().threads or thread_share.threads, thread_share.rank_on_host)

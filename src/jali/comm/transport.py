@@ -1,8 +1,8 @@
 """A transport of your own: what carries bytes between two ranks, in Python.
 
-jali needs to send, to receive and to look whether that is done; groups, collectives, halos, plans and errors that reach
-all ranks are made of it (`core/device_transports/custom_transport.cpp`). For a new kind of network, for tests, for a simulator; what is to
-be fast is a file of `core/messaging`.
+jali needs to send, to receive and to look whether that is done; groups, collectives, halos, plans and errors that reach all
+ranks are made of it (`core/device_transports/custom_transport.cpp`). For a new kind of network, for tests, for a simulator;
+fast transports are files of `core/messaging`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Transport(ABC):
     """Messages between the ranks of one group, seen from one of them; `name`, `rank` and `size` are set by its maker.
 
     Messages between two ranks with equal tags (0 up to 2**63) arrive in the order sent, others in any order. Any number
-    may be under way; one that comes before it is asked for is kept. No method waits. Each is called by the thread of
-    its rank alone. An exception goes to whoever waits.
+    may be under way; one that arrives before it is requested is kept. No method waits. Each is called by the thread of
+    its rank alone. An exception is raised where the rank waits.
     """
 
     name: str
@@ -36,9 +36,10 @@ class Transport(ABC):
 
     @abstractmethod
     def send(self, data: memoryview, to: int, tag: int) -> Any:
-        """Starts to send these bytes, which stay as they are until `sent` says true; returns what names the message.
+        """Starts to send these bytes, which stay unchanged until `sent` returns True; returns a handle of the
+        message.
 
-        A message that is given up before has its `data` released, which casts and slices of it do not notice.
+        The `data` of a message that is abandoned before is released; casts and slices of it do not detect this.
         """
 
     @abstractmethod
@@ -47,7 +48,7 @@ class Transport(ABC):
 
     @abstractmethod
     def receive(self, source: int, tag: int) -> Any:
-        """Asks for the next message of rank `source` with this tag; returns what names it."""
+        """Requests the next message of rank `source` with this tag; returns a handle of it."""
 
     @abstractmethod
     def received(self, message: Any) -> Any:
@@ -58,10 +59,10 @@ class Transport(ABC):
 def over(transport: Transport, threads: int | None = None) -> Iterator[Communicator]:
     """While this lasts, `jali.comm.current()` of this thread is a communicator over a transport of your own.
 
-    Each rank enters it once with its own `Transport`, whose messages belong to it from then on; entering waits for
-    nobody. `threads` of this rank compute, by default as many as the processor has cores. A rank that leaves tells the
-    others, so that nobody waits for it any more; one that leaves with an exception stops them with `RankError`. Raises
-    ParameterError for what is no transport.
+    Each rank enters it once with its own `Transport`, whose messages belong to it from then on; entering does not
+    wait. `threads` of this rank compute, by default as many as the processor has cores. A rank that leaves notifies
+    the others, which then no longer wait for it; one that leaves with an exception stops them with `RankError`. Raises
+    ParameterError for an object that is not a transport.
     """
     if not isinstance(transport, Transport):
         raise ParameterError(f"a transport is a jali.comm.Transport, not {value_shown(transport)}")

@@ -56,7 +56,7 @@ def memory(name: str, value: Any) -> int:
 
 
 def flag(name: str, value: Any, error: type[ParameterError] = PlanError) -> bool:
-    """Raises PlanError, or `error`, for what is neither True nor False."""
+    """Raises PlanError, or `error`, for a value that is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{name} is True or False, not {value_shown(value)}")
     return bool(value)

@@ -31,7 +31,7 @@ def communicator_of_thread() -> Communicator | None:
 
 @contextmanager
 def rank_of_thread(communicator: Communicator) -> Iterator[None]:
-    """While this lasts, this thread is that rank; the other ranks are told how it ends."""
+    """While this lasts, this thread is that rank; its end is reported to the other ranks."""
     before = communicator_of_thread()
     _here.communicator = communicator
     try:
@@ -107,7 +107,7 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
 
 
 def _with_others(first: BaseException, rank: int, errors: list[BaseException | None]) -> BaseException:
-    """The first exception with a note of each other one that neither says the same nor only reports it."""
+    """The first exception, with a note for each other one that differs and does not only report it."""
     said = {as_cause(first)}
     for other, error in enumerate(errors):
         if error is None or other == rank or came_from_elsewhere(error, other) or as_cause(error) in said:

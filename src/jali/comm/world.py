@@ -1,9 +1,9 @@
 """Which ranks this process belongs to.
 
-`current()` answers for everybody: the communicator of this virtual rank, else MPI's world under a launcher,
-else a group of one. The MPI library is the one that mpi4py loads, and ordinary mpi4py communicators can be
-used too. MPI is started by mpi4py when it is first needed, at thread level FUNNELED: only the thread that
-started it talks to it.
+`current()` returns the communicator of this virtual rank, else MPI's world under a launcher, else a group
+of one. The MPI library is the one that mpi4py loads, and ordinary mpi4py communicators can be used too. MPI
+is started by mpi4py when it is first needed, at thread level FUNNELED: only the thread that started it
+calls it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def current() -> Communicator:
 
 
 def known() -> Communicator | None:
-    """The communicator of this thread if it has asked for one already; never starts MPI."""
+    """The communicator of this thread if it has requested one already; never starts MPI."""
     return communicator_of_thread() or _process
 
 

@@ -4,7 +4,7 @@ An example is a module with
 
 - a docstring: what it does, and by which formulas;
 - `SIZES`: by name, parameters (a frozen dataclass, one of `Sizes`): "laptop", which is the default, "small" for tests, "gpu" for much more;
-- `solve(parameters, options)`, which gives what was `Found`;
+- `solve(parameters, options)`, which returns what was `Found`;
 - `expected(parameters, found)`, called on rank 0: what the numbers should be, from exact results or from an independent computation;
 - `draw(found, path)`: its picture.
 
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Example:
-    """An entry of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them."""
+    """An entry of the table: its module, its topic, the packages that it needs, and those that its check needs beside them."""
 
     module: str
     summary: str
@@ -126,7 +126,7 @@ class Options:
         return x if self.device == "cpu" else namespace_by_name("cupy").xp.asarray(x)
 
     def counted(self, steps: int) -> Callable[..., None]:
-        """What a solver may call after each step (`callback=`), so that it is said how far it is."""
+        """A callback of solvers after each step (`callback=`), which reports progress."""
         done = 0
 
         def step(*_: Any) -> None:

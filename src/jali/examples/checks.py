@@ -13,8 +13,8 @@ from jali.files import value_shown
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters of an example: numbers by name, each at least what `LEAST` says, else 1 if it is a whole one and 0 if not; and words,
-    of those in `WORDS`, or any where that says nothing.
+    """Parameters of an example: numbers by name, each at least that of `LEAST`, else 1 if it is a whole one and 0 if not; and
+    words, of those in `WORDS`, or any without an entry there.
 
     Raises ParameterError for others.
     """

@@ -138,8 +138,8 @@ def solve(p: DenoisingParameters, options: Options) -> Found:
 
 
 def expected(p: DenoisingParameters, found: Found) -> Expected:
-    """Energies fall to what the dual variable proves, the signal rises over the noise, and serial pyproximal finds the same, where the
-    volume is small."""
+    """Energies fall to the bound of the dual variable, the signal-to-noise ratio rises, and serial pyproximal gives the same,
+    where the volume is small."""
     energies = found.series["energies"]
     falls = min(before - after for before, after in itertools.pairwise(energies))
     wanted: dict[str, Any] = {

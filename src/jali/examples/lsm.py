@@ -72,7 +72,7 @@ KNOWN = (522.4306, 279.1068, 190.6238, 142.3014, 114.7231)
 
 
 def reflectors(p: LsmParameters) -> np.ndarray:
-    """What shall be found again."""
+    """The model to be recovered."""
     image = np.zeros((p.nx, p.nz))
     image[:, p.nz // 2], image[:, 5 * p.nz // 6] = -1, 0.5
     return image

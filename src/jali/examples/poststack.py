@@ -65,7 +65,7 @@ def impedance(p: PoststackParameters, first: int, count: int) -> np.ndarray:
 
 
 def smoothed(m: np.ndarray, samples: int) -> np.ndarray:
-    """Means of so many samples before and behind each, along the last axis; the ends go on as they are."""
+    """Means of so many samples before and behind each, along the last axis; the ends are continued as constants."""
     padded = np.pad(m, [(0, 0)] * (m.ndim - 1) + [(samples + 1, samples)], mode="edge")
     sums = padded.cumsum(-1)
     return np.asarray((sums[..., 2 * samples + 1 :] - sums[..., : -2 * samples - 1]) / (2 * samples + 1))

@@ -5,12 +5,12 @@ Swenson, Interferometry and Synthesis in Radio Astronomy, equations 3.7 and 4.1)
 
     V(u, v, w) = sum over pixels of I(l, m) / n exp(-2 pi i (u l + v m + w (n - 1))),   n = sqrt(1 - l^2 - m^2)
 
-`ducc0.wgridder` evaluates this and its adjoint to an accuracy that is asked for, on each rank for its visibilities; a column of such
-operators (VStack) is that of all, and its adjoint one all-reduce of the image. On other numbers of ranks results differ as accuracy
-permits, since gridders choose by the data that they have. Of the same data there are three images: the dirty one,
-A^T d by the number of visibilities; least squares, which damping keeps from making much of noise; and a sparse one, the positive
-image with the least |A x - d|^2 / 2 + lambda sum(x), by accelerated proximal gradients. A visibility is two real numbers, so that
-images are real and the adjoint is that of real vectors.
+`ducc0.wgridder` evaluates this and its adjoint to a requested accuracy, on each rank for its visibilities; a column of such
+operators (VStack) is that of all, and its adjoint one all-reduce of the image. On other numbers of ranks results differ as
+accuracy permits, since gridders choose by the data that they have. Of the same data there are three images: the dirty one,
+A^T d by the number of visibilities; least squares, damped against noise; and a sparse one, the positive image with the least
+|A x - d|^2 / 2 + lambda sum(x), by accelerated proximal gradients. A visibility is two real numbers, so that images are real
+and the adjoint is that of real vectors.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SIZES = {
 }
 
 
-# --- what is there ------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------------
 
 
 def positions(p: RadioParameters) -> list[tuple[int, int]]:
@@ -149,7 +149,7 @@ def rows_of(p: RadioParameters) -> int:
 
 
 def noise(p: RadioParameters, first: int, count: int) -> np.ndarray:
-    """Of these rows; the real and the imaginary part of each visibility belong to it, whoever has it."""
+    """Of these rows; the real and the imaginary part of each visibility belong to it, on any rank."""
     row = np.arange(first, first + count)[:, None]
     words = philox([row, np.arange(p.channels), 0, 0], p.seed)
     size, angle = np.sqrt(-2 * np.log(uniform(words[0]))), 2 * math.pi * uniform(words[1])
@@ -205,7 +205,7 @@ def frequencies(p: RadioParameters) -> np.ndarray:
 
 
 def direct(p: RadioParameters, image: np.ndarray, uvw: np.ndarray) -> np.ndarray:
-    """Visibilities as the sum over pixels says."""
+    """Visibilities by the sum over pixels."""
     l = (np.arange(p.pixels) - p.pixels // 2) * p.pixel  # noqa: E741 (the field's name for it)
     n = np.sqrt(1 - l[:, None] ** 2 - l**2)
     found = np.empty((len(uvw), p.channels), np.complex128)

@@ -1,11 +1,11 @@
-"""Spectra of a turbulent velocity field: one is made that has an asked energy spectrum, or read from a file, and it is measured.
+"""Spectra of a turbulent velocity field: made with a given energy spectrum, or read from a file, and measured.
 
 The field is made in Fourier space (Rogallo, NASA TM 81315 (1981), section 3.2): perpendicular to each wave vector k two complex
 amplitudes have random phases and a random share of the energy, so no flow diverges, and all modes of a shell have the same energy. What
 is random belongs to the wave vector: the same field comes out on any number of ranks, and the same large scales at any resolution. Each
 component is one distributed transform of real numbers, "transposed", so one exchange.
 
-The spectrum that is asked for is Pope's model (Turbulent Flows, 2000, equations 6.246 to 6.248), or k^(-5/3). The box is 2 pi wide,
+The requested spectrum is Pope's model (Turbulent Flows, 2000, equations 6.246 to 6.248), or k^(-5/3). The box is 2 pi wide,
 wave vectors k are whole numbers, and shell number s has those with |k| next to s: E(s) is the sum of |u_k|^2 / 2 over it.
 """
 
@@ -31,7 +31,7 @@ from jali.fft import FftPlan
 
 KOLMOGOROV = 1.5
 """C of E = C epsilon^(2/3) k^(-5/3)."""
-MODES = 1 << 21  # that are looked at together
+MODES = 1 << 21  # that are processed together
 MOST_GATHERED = 1 << 21  # points of a field that is checked as a whole
 POINTS = 4  # at which the field is compared with the sum over its modes
 SPLITS = {"slabs": (0,), "pencils": (0, 1)}
@@ -72,7 +72,7 @@ SIZES = {
 }
 
 
-# --- what is asked for --------------------------------------------------------------------------------------
+# --- the requested spectrum --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def pope(k: np.ndarray, scale: float, eta: float) -> np.ndarray:
 
 
 def model(p: TurbulenceParameters, largest: int) -> Model:
-    """The spectrum that is asked for, in shells 1 to `largest`."""
+    """The requested spectrum, in shells 1 to `largest`."""
     k = np.arange(1.0, largest + 1)
     if p.spectrum == "kolmogorov":
         shells = k ** (-5 / 3)

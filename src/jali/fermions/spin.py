@@ -13,7 +13,7 @@ matrix, colour by spin, so `gamma[mu] * psi[X]` mixes columns and leaves colours
 
 `gamma[0]` to `gamma[3]` belong to the directions 0 to 3, so gamma_4 belongs to the last direction of a four-dimensional lattice.
 They are Hermitian and anticommute: gamma_mu gamma_nu + gamma_nu gamma_mu = 2 delta_mu_nu. All are off-diagonal in
-2 x 2 blocks, gamma_mu = [[0, B], [B^dagger, 0]] with B unitary; projection rests on that. Nothing here knows lattices.
+2 x 2 blocks, gamma_mu = [[0, B], [B^dagger, 0]] with B unitary; projection rests on that. Does not depend on lattices.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
 class SpinMatrix:
     """A 4 x 4 matrix in spin space.
 
-    Products (`*` or `@`), sums, multiples, `dagger()`; a number in a sum stands for that multiple of the unit matrix, so
-    `1 - gamma[mu]` is what it says. Times a spinor symbol `(n, 4)` it is a spinor. `dense()` is the NumPy matrix, which
-    acts on NumPy spinors `(..., 4, n)` by `@`. As an argument of a site function it is fixed while tracing: every matrix is a
+    Products (`*` or `@`), sums, multiples, `dagger()`; a number in a sum stands for that multiple of the unit matrix, so `1 -
+    gamma[mu]` has its usual meaning. Times a spinor symbol `(n, 4)` it is a spinor. `dense()` is the NumPy matrix, which acts
+    on NumPy spinors `(..., 4, n)` by `@`. As an argument of a site function it is fixed while tracing: every matrix is a
     kernel of its own, in which zeros cost nothing.
     """
 
@@ -135,7 +135,7 @@ def _dense(other: Any) -> np.ndarray | None:
     if isinstance(other, numbers.Complex) and not isinstance(other, Value):
         return complex(other) * np.eye(4)
     if other is not None and not isinstance(other, str | bytes | list | tuple | dict | set | np.ndarray):
-        return None  # symbols and fields say themselves what they are not
+        return None  # symbols and fields raise their own errors
     raise _refusal(
         f"a spin matrix is combined with spin matrices and numbers, and acts on spinors, not on {value_shown(other)}; "
         "its NumPy matrix is dense()"

@@ -1,8 +1,8 @@
 """Fields and distributed arrays: the same numbers on the same ranks, so that transforms take fields.
 
-What a field has at each site are further dimensions of the array, behind those of the lattice. On the host values are copied, on
-devices a kernel copies them into an array of CuPy or PyTorch there; a field that is such an array already (`Lattice.wrap`) is taken as
-it is. Boundary conditions are none of a transform's business: values are those of the sites.
+What a field has at each site are further dimensions of the array, behind those of the lattice. On the host values are copied,
+on devices a kernel copies them into an array of CuPy or PyTorch there; a field that is such an array already (`Lattice.wrap`)
+is taken as it is. Transforms do not depend on boundary conditions: values are those of the sites.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def layout_of_field(field: Field) -> Layout:
 def array_of(field: Field) -> DistributedArray:
     """The values of a field as a distributed array, split as its lattice; on a device one of CuPy or PyTorch.
 
-    A field that is somebody's array is that array, others are copied. Raises ParameterError for a field on a device where neither
-    library is installed.
+    A wrapped field (`Lattice.wrap`) is its array, others are copied. Raises ParameterError for a field on a device where
+    neither library is installed.
     """
     if not isinstance(field, Field):
         raise ParameterError(f"array_of takes a Field, not {no_field(field)}")
@@ -71,7 +71,8 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
 
 
 def field_of(array: DistributedArray, lattice: Lattice, element: Element | None = None) -> Field:
-    """A field with the values of an array that is split as a lattice; `element` by default from what is behind its directions.
+    """A field with the values of an array that is split as a lattice; `element` by default from the dimensions after
+    its directions.
 
     Raises LayoutError where the array is of another shape or split otherwise, or no element is known.
     """

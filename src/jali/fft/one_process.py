@@ -41,10 +41,10 @@ def _functions(handle: Any) -> dict[str, tuple[Any, ...]]:
 
 
 class SpreadPlan:
-    """A plan and two arrays of complex numbers on some devices of this process; `close` gives them back.
+    """A plan and two arrays of complex numbers on some devices of this process; `close` releases them.
 
-    Raises ParameterError for other than two or three dimensions, complex numbers and 2 to 16 devices, DeviceError with what the
-    library says, which does not take all extents and numbers of devices (none below 32).
+    Raises ParameterError for other than two or three dimensions, complex numbers and 2 to 16 devices, DeviceError with the
+    library's error: it does not support all extents and numbers of devices (no extent below 32).
     """
 
     def __init__(self, library: Library, ordinals: Sequence[int], extents: Sequence[int], dtype: Any) -> None:

@@ -112,7 +112,8 @@ def complex_passes(
     strides: tuple[Numbers, Numbers],
     most: int = MOST_DIMENSIONS,
 ) -> list[Pass]:
-    """Along axes of extents above 1, `most` at once: the first pass goes from the array to the result, the others stay there."""
+    """Along axes of extents above 1, `most` at once: the first pass writes from the array to the result, the others
+    work there."""
     left = sorted(axes, key=lambda axis: -strides[0][axis])
     found: list[Pass] = []
     while left:

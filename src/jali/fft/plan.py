@@ -45,13 +45,14 @@ class FftPlan:
 
     - `kind`: "fft" or "ifft" of complex numbers, "rfft" from real numbers to the frequencies 0 to n/2 of the last of `axes`, "irfft"
       back, where `n` is the extent of that axis (default: the even one, 2 (m - 1)); others transform the extents of `layout`.
-    - `result`: "natural" is laid out as what goes in; "transposed" as it comes out of the last transform, which saves an exchange.
+    - `result`: "natural" has the layout of the input; "transposed" as it comes out of the last transform, which saves an exchange.
     - `norm`: "backward", "ortho" or "forward", as NumPy has them.
-    - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
-    - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
-    - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; not with a
-      workspace limit. By default 4 on devices, where ranks have 64 MiB and more, and 1 elsewhere: on one host, whose ranks copy with
-      the cores that transform, pieces gain nothing (`jali bench fft`).
+    - `workspace`: the most bytes that an exchange uses beside its input and output; it then works in rounds.
+    - `provider`: the library that transforms local arrays (`jali.fft.providers`), by default the best one for an
+      array's library.
+    - `pieces`: the number of pieces in which a part is transformed and sent, so that one is transformed while earlier ones are
+      under way; not with a workspace limit. By default 4 on devices, where ranks have 64 MiB and more, and 1 elsewhere: on one
+      host, whose ranks copy with the cores that transform, pieces gain nothing (`jali bench fft`).
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -324,7 +325,7 @@ class FftPlan:
                 out = DistributedArray.of(end, local, x._base_comm)
             elif out.local is not local:
                 assign(out.local, local)
-        if recorder is not None:  # whose owners go on with them
+        if recorder is not None:  # whose owners continue with them
             recorder.borrowed += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
         return out
 
@@ -371,7 +372,7 @@ class FftPlan:
         namespace, provider = namespace_of(local), provider_for(local, self.provider)
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
-        # a result in place of what goes in would be written while that is read, but from the second memory on
+        # a result in the memory of the input would be written while that is read, except from the second memory on
         if out is not None and len(makers) < 2 and (makers or out is not local) and may_overlap(out, local):
             out = None
         run = Run(

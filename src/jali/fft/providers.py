@@ -1,11 +1,12 @@
-"""Who computes transforms of local arrays: an entry for each library.
+"""Providers of transforms of local arrays: an entry for each library.
 
 An entry has three functions. `c2c` transforms a complex array along `axes`, forward or back, into `out`, which may be the array itself.
 `r2c` transforms a real array along the last of `axes`, which becomes half as long, then along the others; `c2r` is its inverse, and
 `n` the extent of that axis. Arrays need not be contiguous. `norm` is NumPy's: "backward", "ortho" or "forward".
 
-By default SciPy's pocketfft for arrays in the host's memory. Arrays on devices are transformed by the vendor's library, cuFFT or
-hipFFT (`vendors`), where one is found, else by what their own library has: `cupy.fft`, `torch.fft`. pyFFTW is used where it is named.
+By default SciPy's pocketfft for arrays in the host's memory. Arrays on devices are transformed by the vendor's library, cuFFT
+or hipFFT (`vendors`), where one is found, else by their own library: `cupy.fft`, `torch.fft`. pyFFTW is used only when it is
+named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which layouts a transform goes through.
+"""The sequence of layouts in a transform.
 
 An axis is transformed where every rank has it whole. As few exchanges as balance permits: the axes that are still split become
 whole, as many at once as leave all ranks busy, and other ones are split instead. Where too few are left (one long dimension), the
@@ -107,8 +107,8 @@ def four_step_volume(n1: int, n2: int, ranks: int) -> int:
 def next_layout(
     layout: Layout, remaining: Sequence[int], must: int | None, lengths: Mapping[int, int]
 ) -> Layout | int:
-    """Where to go so that an axis of `remaining`, or that which `must` be, becomes whole; or the axis to be cut in two. `lengths`
-    are those of transforms where they are not the extents."""
+    """The next layout, in which an axis of `remaining`, or that which `must` be, becomes whole; or the axis to be cut in two.
+    `lengths` are those of transforms where they are not the extents."""
     split = [axis for axis in remaining if not is_whole(layout, axis)]
     candidates = []
     for count in range(len(split), 0, -1):

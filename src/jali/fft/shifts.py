@@ -17,7 +17,7 @@ from jali.lattice.field import Field
 
 
 def fftshift_nd(x: Any, axes: int | Sequence[int] | None = None) -> Any:
-    """Frequency 0 goes to the middle, as `numpy.fft.fftshift`, along axes (default: all), split ones too. Collective.
+    """Move frequency 0 to the middle, as `numpy.fft.fftshift`, along axes (default: all), split ones too. Collective.
 
     Of a field it gives a field, and axes are directions. Raises ShapeError for axes that do not exist.
     """

@@ -22,10 +22,10 @@ Axes = tuple[int, ...]
 
 
 class Run:
-    """One application of a plan: who transforms, and where results go.
+    """One application of a plan: its provider, and the memory of results.
 
-    `owned` says whether the part that comes next may be overwritten. `new` gives memory for a step's result: one of two arrays that
-    the plan keeps, in turn, or, from the last step on that needs some, what the caller gets.
+    `owned` is whether the next part may be overwritten. `new` returns memory for a step's result: one of two arrays that the
+    plan keeps, in turn, or, from the last step on that needs some, the caller's result.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class Shift(Step):
 
 
 def _shifts(layout: Layout, axis: int, by: int, workspace: int | None) -> list[BoxExchange]:
-    """Index i goes to (i + by) mod n: what does not go around the end, and what does."""
+    """Index i maps to (i + by) mod n: the part that does not wrap around, and the part that does."""
     n = layout.shape[axis]
     found = []
     for low, high, offset in ((0, n - by, by), (n - by, n, by - n)):

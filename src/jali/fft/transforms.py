@@ -5,11 +5,11 @@ Arguments are those of `numpy.fft`: `n` or `s` (extents of what is transformed, 
 
 Options beyond NumPy's, which have to be named:
 
-- `layout`: "natural", the result is split as `x`, or "transposed", as it comes out of the last transform, which saves an exchange; the
-  result says how it is split.
+- `layout`: "natural", the result is split as `x`, or "transposed", as it comes out of the last transform, which saves an
+  exchange; the result has its layout.
 - `workspace`, `provider`: see `jali.fft.FftPlan`.
 - `out`: where the result goes, an array of its layout.
-- `overwrite_x`: whether the values of `x` may be lost.
+- `overwrite_x`: whether the values of `x` may be overwritten.
 
 Plans are kept by layout. Collective, where ranks have parts.
 
@@ -46,7 +46,7 @@ NAMES = ("layout", "workspace", "provider", "out", "overwrite_x")
 
 
 def _with_options(function: Function) -> Function:
-    """Tells of the options in the function's documentation too."""
+    """Adds the options to the function's docstring."""
     function.__doc__ = f"{function.__doc__}\n\nOptions{OPTIONS}\n"
     return function
 

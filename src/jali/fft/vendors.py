@@ -1,8 +1,8 @@
-"""cuFFT and hipFFT (which calls rocFFT), loaded when they are first asked for: an entry for each vendor's library, and its plans.
+"""cuFFT and hipFFT (which calls rocFFT), loaded at their first use: an entry for each vendor's library, and its plans.
 
-No header of theirs is needed: the functions that are used have the same form in both (cuFFT API reference, section 3; hipFFT API
-reference). Plans are made for a device, kept, and have no memory of their own: whoever runs one gives the work area. Calls are made in
-the primary context of the device, which is that of CuPy, PyTorch and jali; the thread gets its own context back.
+No header of theirs is needed: the functions that are used have the same form in both (cuFFT API reference, section 3; hipFFT
+API reference). Plans are made for a device, kept, and have no memory of their own: the caller provides the work area. Calls are
+made in the primary context of the device, which is that of CuPy, PyTorch and jali; the thread's own context is restored.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Library:
 
     @functools.cached_property
     def version(self) -> int:
-        """As the library says it: 11206 is 11.2.6."""
+        """As the library reports it: 11206 is 11.2.6."""
         found = ctypes.c_int()
         self.call("GetVersion", "its version", ctypes.byref(found))
         return found.value
@@ -181,8 +181,8 @@ class Library:
 
 
 class VendorPlan:
-    """A plan of the library, given back when nobody has it any more: who has put it into a graph does. `work` is the bytes that it
-    works in."""
+    """A plan of the library, released with its last reference, such as that of a graph which contains it. `work` is the size of
+    its work area in bytes."""
 
     def __init__(self, library: Library, ordinal: int, form: Form) -> None:
         self._library, self._ordinal, self.form = library, ordinal, form
@@ -205,7 +205,8 @@ class VendorPlan:
         self.work = work.value
 
     def run(self, stream: int, before: int, after: int, inverse: bool, area: int | None) -> None:
-        """From one address to another, on a stream, in a work area that stays until the stream has come so far. Raises DeviceError."""
+        """From one address to another, on a stream, in a work area that is kept until the stream has completed it.
+        Raises DeviceError."""
         library, form, plan = self._library, self.form, self._plan
         with library.lock, current_device(library.spec.kind, self._ordinal):
             library.call("SetStream", form, plan, stream)
@@ -221,7 +222,7 @@ class VendorPlan:
             self._plan = None
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # the driver may be gone by then
+        if not sys.is_finalizing():  # the driver may be unloaded by then
             self._destroy()
 
 
@@ -242,7 +243,7 @@ def use_file(name: str, path: str | None) -> None:
 
 
 def find(name: str) -> Library:
-    """The library of this entry, loaded. Raises DeviceError where there is none: what was tried, and what to do."""
+    """The library of this entry, loaded. Raises DeviceError where there is none: the attempts, and a remedy."""
     library, why = _found(name)
     if library is None:
         raise DeviceError(why)

@@ -1,7 +1,7 @@
 """Actions of the gauge field, and their derivatives with respect to the links.
 
-An action tells its value, the staple that multiplies a link, and how far its terms reach. Heat bath, overrelaxation,
-Metropolis, force and flow take all that they need from there.
+An action defines its value, the staple that multiplies a link, and the reach of its terms. Heat bath,
+overrelaxation, Metropolis, force and flow use nothing else.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Action(ABC):
     """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
 
     An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`; see
-    `docs/gauge-updates.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own
-    link is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` says too little,
+    `docs/gauge-updates.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own link
+    is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` is too small,
     updates are refused as races.
     """
 
@@ -99,7 +99,7 @@ class Action(ABC):
 def as_action(action: Action | float) -> Action:
     """The action that is given, or the Wilson action of a beta.
 
-    Raises ParameterError for what is no finite number and an action without a reach, LayoutError for a reach that is none.
+    Raises ParameterError for numbers that are not finite and an action without a reach, LayoutError for an invalid reach.
     """
     if not isinstance(action, Action):
         return WilsonAction(action)

@@ -33,7 +33,7 @@ def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
 
 @dataclass(frozen=True)
 class FieldStrength:
-    """What one pass over the lattice says about the field strength.
+    """Observables of the field strength from one pass over the lattice.
 
     `energy` is the mean of E = -sum_{mu<nu} tr G_mu,nu^2 (= G^a G^a / 4 summed over all mu, nu) per site with
     the clover G, `energy_plaquette` that of 2 sum_{mu<nu} Re tr(1 - U_p); both in lattice units, M. Luscher,

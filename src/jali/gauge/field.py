@@ -144,9 +144,7 @@ class GaugeField(WithoutOperators):
         return volume * self.lattice.ndim - sum(volume // extents[axis] for axis in self.open)
 
     def workspace(self, name: str, element: Element) -> Field:
-        """A field on the same lattice that keeps its place between calls; its values belong to whoever asked
-        last.
-        """
+        """A field on the same lattice that is reused between calls; its values belong to the last caller."""
         key = (name, element)
         if key not in self._workspace:
             self._workspace[key] = self.fields[0].like(element=element, storage=None, name=name)
@@ -181,7 +179,7 @@ class GaugeField(WithoutOperators):
         return self.like().assign(self)
 
     def assign(self, other: GaugeField) -> GaugeField:
-        """Takes the links of another gauge field on the same lattice, whatever its precision. Returns self."""
+        """Copies the links of another gauge field on the same lattice, of any precision. Returns self."""
         if not isinstance(other, GaugeField):
             raise LayoutError(f"a gauge field is assigned, not a {type(other).__name__}")
         for mine, theirs in zip(self.fields, other.fields, strict=True):
@@ -250,12 +248,12 @@ class GaugeField(WithoutOperators):
     ) -> GaugeField:
         """The configuration in a NERSC, ILDG, SciDAC or MILC file or one of `save`, or the newest of a run, whose folder is named.
 
-        Of a run that is the last configuration that it has saved (`save_every`) or, if it saves none, its checkpoint.
-        What `jali.io.open_configuration`, `open_checkpoint` or `open_arrays` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. Plaquette and link trace
-        are always compared with the header, where it has them. `lattice` and `group` are needed where the file
-        does not tell, and must agree with it where it does. `precision` is that of the field, not of the
-        file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
-        contradict the file; warns of descriptions in it that cannot be read but are not needed.
+        For a run this is its last saved configuration (`save_every`) or, if it saves none, its checkpoint. What
+        `jali.io.open_configuration`, `open_checkpoint` or `open_arrays` has opened is taken, too. Every rank reads its own
+        part; checksums are verified unless `verify` is False. Plaquette and link trace are always compared with the header,
+        where it has them. `lattice` and `group` are needed where the file lacks them, and must agree with it otherwise.
+        `precision` is that of the field, not of the file. Raises FileFormatError for damaged files, ParameterError and
+        LayoutError where the arguments contradict the file; warns of descriptions in it that cannot be read but are not needed.
         """
         if not isinstance(lattice, Lattice | None):
             raise ParameterError(f"the lattice of a configuration is a Lattice, not {value_shown(lattice)}")
@@ -367,14 +365,15 @@ class GaugeField(WithoutOperators):
     ) -> None:
         """Writes the links; every rank writes its own part.
 
-        `format` is `"ildg"` (any n), `"nersc"` (SU(3)) or another format of configurations that jali writes, for four dimensions; or, for
-        any, one of `Field.save`: `"npy"` or `"hdf5"`, one array of shape `(direction, *extents, n, n)`, called U in HDF5, or `"jali"`,
-        fields U0, U1, ... as they are stored. Without it the name says so, by its end (`.npy`, `.h5`, `.hdf5`, `.jali`, `.nersc`,
-        `.ildg`, `.lime`) or its beginning (`nersc.`, `ildg.`), and any other is an ILDG file.
+        `format` is `"ildg"` (any n), `"nersc"` (SU(3)) or another format of configurations that jali writes, for four
+        dimensions; or, for any, one of `Field.save`: `"npy"` or `"hdf5"`, one array of shape `(direction, *extents, n, n)`,
+        called U in HDF5, or `"jali"`, fields U0, U1, ... as they are stored. Without it the name decides, by its end (`.npy`,
+        `.h5`, `.hdf5`, `.jali`, `.nersc`, `.ildg`, `.lime`) or its beginning (`nersc.`, `ildg.`), and any other is an ILDG
+        file.
 
-        `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
-        the header of configurations; so does `metadata`, which the others do not have. Configurations have no place for a boundary,
-        which the others keep. Raises ParameterError, LayoutError and OSError, the same on all ranks.
+        `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into the
+        header of configurations; so does `metadata`, which the other formats lack. Only the other formats keep the boundary.
+        Raises ParameterError, LayoutError and OSError, the same on all ranks.
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {value_shown(path)}")
@@ -439,9 +438,9 @@ def read_links(file: io.ConfigurationFile, U: GaugeField, verify: bool) -> None:
 
 
 def require_header(file: io.ConfigurationFile, U: GaugeField, consequence: str = "") -> None:
-    """Raises FileFormatError where plaquette or link trace of the links of a file are not what its header says.
+    """Raises FileFormatError where plaquette or link trace of the links of a file differ from its header's.
 
-    No checksum of NERSC knows the order of the links: this finds two extents that are exchanged.
+    NERSC checksums do not depend on the order of the links: this detects two exchanged extents.
     """
     found = (
         math.nan if file.plaquette is None else mean_plaquettes(U)[0],
@@ -458,7 +457,7 @@ def link_formats() -> tuple[str, ...]:
 
 
 def link_format_named(path: str | os.PathLike[str]) -> str | None:
-    """The one of `link_formats` that the name of a file says; None where it says none."""
+    """The one of `link_formats` that matches the name of a file; None where none does."""
     ending = os.path.splitext(os.fsdecode(path))[1].lower()
     return endings().get(ending) or format_named(path)
 
@@ -514,7 +513,7 @@ def opened(
 def _agree(
     path: str, extents: tuple[int, ...], found: Element, lattice: Lattice, group: Element | None
 ) -> None:
-    """Raises LayoutError where a file holds other links than those that are asked for."""
+    """Raises LayoutError where a file holds other links than the requested ones."""
     if extents != lattice.extents:
         raise LayoutError(f"{path} holds a lattice {extents}, not {lattice.extents}")
     if group is not None and group != found:

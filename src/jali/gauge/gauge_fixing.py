@@ -9,8 +9,8 @@ lowers F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie,
 What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another
 copy: `U.random_gauge_transform(seed)` before.
 
-No link leads across an open edge: F has those within the lattice, and Delta those that a site has. With another factor for those who look across
-an edge, -1 or a phase, a link has one value seen from its own site and another from the far one, and F none at all.
+No link leads across an open edge: F has those within the lattice, and Delta those that a site has. With another boundary
+factor, -1 or a phase, a link across an edge has different values at its two ends, and F is not defined.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROUNDING = 70.0
 
 @dataclass(frozen=True, repr=False)
 class GaugeFixing:
-    """A gauge field in Landau or Coulomb gauge, and how it came there.
+    """A gauge field in Landau or Coulomb gauge, and how it was reached.
 
     theta = sum_x tr Delta(x) Delta(x)^dagger / (n volume), with Delta(x) = sum_mu (A_mu(x - mu) - A_mu(x)) over the
     directions of the gauge and A = V - V^dagger without its trace (in U(1) V - V^dagger itself). There is no 1/2 in A:

@@ -70,7 +70,7 @@ def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:
 
 
 def link_with_staple(what: str, X: Any, U: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
-    """The link `U[mu][X]` and what an action's function `staple` says of it, as `link_and_staple` does.
+    """The link `U[mu][X]` and its staple by an action's function `staple`, as `link_and_staple`.
 
     Raises TraceError also for a staple that reads the link: the action is then not linear in it, as all that uses
     staples takes it to be.

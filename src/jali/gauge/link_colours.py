@@ -1,11 +1,11 @@
 """Which links can be updated together: those of one direction that share no term of the action.
 
-An action says in which boxes its terms fit: its reach. Links of direction mu in a box with sides s are up to s_nu
+The reach of an action is the boxes that its terms fit in. Links of direction mu in a box with sides s are up to s_nu
 apart in the other directions, and up to s_mu - 1 along mu. These displacements must lead from a colour to another one.
 
 Colours are c(x) = sum_d f_d(x_d) modulo their number, found by search: f_d is a table for each direction. Because
 coordinates are independent, two sites of one colour exist at a displacement if and only if zero is a sum of
-differences of the tables, one of each; so what is found is proved.
+differences of the tables, one of each; so a colouring that is found is proved.
 """
 
 from __future__ import annotations

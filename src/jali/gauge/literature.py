@@ -2,8 +2,8 @@
 
 Convention: weight exp((beta/N) sum Re Tr U_p), P = <(1/N) Re Tr U_p>. On a two-dimensional torus the
 character expansion gives P exactly, for the very lattice of the run. In four dimensions there are numbers
-from large lattices at single couplings; they say from which extent on they can be compared. For SU(2) we know
-no published table that we could cite, so those numbers are a simulation's, and are called so.
+from large lattices at single couplings, each with the extent from which on it can be compared. For SU(2) we
+know no published table that we could cite, so those numbers are a simulation's, and are called so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Reference", "plaquette_reference", "torus_plaquette"]
 class Reference:
     """A plaquette from elsewhere.
 
-    ``kind`` is "exact", "literature" or "another code": a simulation of which nothing is published. ``caution`` is empty where the value holds for the lattice at hand; otherwise it says why only roughly.
+    ``kind`` is "exact", "literature" or "another code": a simulation of which nothing is published. ``caution`` is
+    empty where the value holds for the lattice at hand; otherwise it is the reason why it holds only roughly.
     """
 
     value: float

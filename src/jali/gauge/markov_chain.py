@@ -1,4 +1,4 @@
-"""A Monte Carlo run in a few lines: sweeps, and what is worth watching after each."""
+"""A Monte Carlo run in a few lines: sweeps, and the observables after each."""
 
 from __future__ import annotations
 

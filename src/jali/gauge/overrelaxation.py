@@ -1,4 +1,4 @@
-"""Overrelaxation: the move that leaves the action unchanged and goes as far as possible.
+"""Overrelaxation: the move that leaves the action unchanged and is as large as possible.
 
 In an SU(2) subgroup the part of the action is -(beta/n) K Re of the first component of r v; r = (v^dagger)^2
 turns v into v^dagger, which has the same first component. M. Creutz, Phys. Rev. D 36 (1987) 515; F. Brown and

@@ -1,4 +1,4 @@
-"""Plaquettes and link traces of links, whoever holds them: a gauge field watches and saves its own by these.
+"""Plaquettes and link traces of any links; a gauge field uses them to monitor and save its own.
 
 All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes
 contain it. Loops in the boundary slices of open directions have their weight (`jali.gauge.open_edges`).

@@ -1,8 +1,8 @@
 """SU(2) subgroups of SU(n), at the level of rows and real components.
 
 A link update changes U to R U with R in the SU(2) subgroup of rows i and j, and W = U S^dagger to R W. Only
-these two rows change, so U and W are kept as rows of (re, im) symbols and no matrix product is needed; what
-nobody reads of W is never computed. N. Cabibbo and E. Marinari, Phys. Lett. B 119 (1982) 387.
+these two rows change, so U and W are kept as rows of (re, im) symbols and no matrix product is needed;
+unused components of W are never computed. N. Cabibbo and E. Marinari, Phys. Lett. B 119 (1982) 387.
 
 A quaternion (a0, a1, a2, a3) stands for the matrix a0 + i a.sigma = [[a0 + i a3, a2 + i a1], [-a2 + i a1, a0
 - i a3]].

@@ -102,7 +102,8 @@ def metropolis_sweep(
 
 @functools.cache
 def check_subgroups(n: int, warn: bool) -> None:
-    """Raises ParameterError if n is above `LARGEST_WITH_SUBGROUPS`; warns once, if asked, where compiling takes long."""
+    """Raises ParameterError if n is above `LARGEST_WITH_SUBGROUPS`; warns once, if requested, where compiling takes
+    long."""
     if n > LARGEST_WITH_SUBGROUPS:
         raise ParameterError(
             f"heat bath and overrelaxation go up to SU({LARGEST_WITH_SUBGROUPS}), not SU({n}): they go through "

@@ -1,8 +1,8 @@
 """Files: gauge configurations in the community's formats, checkpoints of any fields, and arrays that NumPy and h5py read.
 
 Formats are recognised by content; every rank reads and writes only its own box; checksums are verified by
-default; files appear under their names only when complete. Nothing here knows fields, lattices or MPI: data
-are NumPy arrays on a `Box`, and ranks are anything that looks like a `RankGroup`.
+default; files appear under their names only when complete. Does not depend on fields, lattices or MPI: data
+are NumPy arrays on a `Box`, and ranks are any object with the interface of `RankGroup`.
 """
 
 from .arrays import ArrayFile, open_arrays, write_arrays

@@ -1,9 +1,9 @@
 """Files of arrays with an element per site, which NumPy and h5py read: `.npy`, HDF5.
 
 The array's first indices are the site, first direction first and slowest, as `Field.local` has them; the others are the
-element. Every rank writes and reads its own box, in the place that its numbers have in the file. Beside an array stands what
-its writer tells of it, with a checksum of the numbers, the same for any ranks, and a seal over all of this and shape and
-type. Arrays of others have none. Here nothing is known of fields: these are in `jali.lattice`.
+element. Every rank writes and reads its own box, in the place that its numbers have in the file. An array has metadata of
+its writer, with a checksum of the numbers, the same for any ranks, and a seal (a checksum) over all of this and shape and
+type. Arrays of other programs have none. Does not depend on fields: these are in `jali.lattice`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .writing import WRITER, check_tiling, explained, opened, writing_beside
 
 _MARK, _VERSION = "jali array", 2
 _OWN = ("format", "version", "writer", "checksum", "seal")
-"""What is told here; the rest is the caller's."""
+"""The metadata of this module; the rest is the caller's."""
 
 
 def write_arrays(
@@ -109,10 +109,10 @@ def checked_and_sealed(
 def open_arrays(
     path: str | os.PathLike[str], *, verify: bool = True, ranks: RankGroup | None = None
 ) -> ArrayFile:
-    """Open a file of arrays and read what it says about them (collective over `ranks`).
+    """Open a file of arrays and read their metadata (collective over `ranks`).
 
     Raises FileFormatError for damage and unknown formats, OSError, ParameterError where h5py is needed and missing; the same
-    on all ranks. With `verify=False` nothing is told of an array whose seal is broken.
+    on all ranks. With `verify=False` an array whose seal is broken has no metadata.
     """
     ranks = ranks or SingleRank()
     with together(ranks):
@@ -267,14 +267,14 @@ def _sealed(outline: Outline, checksum: int) -> Outline:
 
 
 def _seal(metadata: Mapping[str, Any], outline: Outline) -> str:
-    """SHA-256 of all that is told but the seal, and of shape and type."""
+    """SHA-256 of all metadata except the seal, and of shape and type."""
     assert outline.dtype is not None
     whole = [{k: v for k, v in metadata.items() if k != "seal"}, outline.shape, outline.dtype.str]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _opened(path: str, outline: Outline, verify: bool) -> Outline:
-    """What was found in a file, with what jali has told of it; nothing of arrays of others."""
+    """The description of an array in a file, with jali's metadata; none for arrays of other programs."""
     metadata = outline.metadata
     if not metadata or outline.dtype is None:
         return replace(outline, metadata={})

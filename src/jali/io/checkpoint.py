@@ -7,7 +7,7 @@ A checkpoint is a directory:
 
 Every rank writes its own box of each field, so a checkpoint can be read by any number of ranks. A new one is
 written to a data directory of its own; replacing the manifest, one atomic rename, makes it the checkpoint,
-and only then does the old data go. A crash at any moment leaves the one or the other, complete.
+and only then is the old data removed. A crash at any moment leaves the one or the other, complete.
 """
 
 from __future__ import annotations
@@ -75,11 +75,10 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint, replacing an older one under the same name when complete (collective).
 
-    `lattice` has 1 to 8 extents, first direction first. Each field is this rank's box: shape `box.shape`
-    followed by the element's shape; integers, booleans, floats and complex numbers of at most double
-    precision. Bytes of sites (`Field.stored_bytes`) are told apart by `formats`, name and version of the storage format of
-    a field. `rng` and `state` are what the run needs to continue: dictionaries with string keys of JSON
-    values, equal on all ranks.
+    `lattice` has 1 to 8 extents, first direction first. Each field is this rank's box: shape `box.shape` followed by the
+    element's shape; integers, booleans, floats and complex numbers of at most double precision. `formats`, name and
+    version of a field's storage format, identifies bytes of sites (`Field.stored_bytes`). `rng` and `state` are what the
+    run needs to continue: dictionaries with string keys of JSON values, equal on all ranks.
 
     Raises `ParameterError`, `LayoutError` or `OSError`, the same on all ranks; the older checkpoint then
     still stands.
@@ -309,7 +308,7 @@ def _integer(value: Any, least: int) -> int:
 
 
 def _plain(where: str, value: Any) -> Any:
-    """A copy of a JSON value; raise `ParameterError` for anything that would come back as something else."""
+    """A copy of a JSON value; raise `ParameterError` for values that would be read back as others."""
     if value is None or isinstance(value, bool | str):
         return value
     if type(value) in (int, float):
@@ -385,7 +384,7 @@ def _is_current(target: str, directory: str) -> bool:
 
 
 def _remove_leftovers(target: str, keep: str) -> None:
-    """Remove what no manifest names any more: data of predecessors, and what dead writers left."""
+    """Remove what no manifest names any more: data of predecessors and of killed writers."""
     for entry in os.listdir(target):
         if _DATA.fullmatch(entry) and entry != keep:
             shutil.rmtree(os.path.join(target, entry), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Opening a gauge configuration whatever its format, and reading a box of it.
+"""Opening a gauge configuration of any format, and reading a box of it.
 
 The format is recognised by content. Opening reads the header and compares it with the file's size; reading
 moves only the caller's box and verifies the checksum, which the ranks compute together on the way. Every
@@ -55,8 +55,8 @@ def open_configuration(
     """Open a NERSC, ILDG, SciDAC or MILC v5 file and read its header (collective over `ranks`).
 
     `lattice` (x, y, z, t), `group` ("SU2", "SU(3)", "U1" or N) and `precision` (32, 64) are needed only where
-    the file does not tell; where it does, they must agree with it. Descriptions that cannot be read but are not
-    needed either are among the `warnings` of what is returned.
+    the file lacks them; otherwise they must agree with it. Descriptions that cannot be read but are not needed
+    either are among the `warnings` of what is returned.
 
     Raises `FileFormatError` if the header and the size of the file make no sense, `ParameterError` for
     impossible arguments, `OSError` if the file cannot be read.
@@ -122,17 +122,17 @@ class ConfigurationFile:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the header says beyond the payload's description, in a form that the writers accept."""
+        """The header's metadata beyond the payload's description, in a form that the writers accept."""
         return dict(self._contents.metadata)
 
     @property
     def plaquette(self) -> float | None:
-        """Plaquette according to the header (mean Re tr P / n), if it says one."""
+        """Plaquette according to the header (mean Re tr P / n), if it has one."""
         return None if self._contents.plaquette is None else float(self._contents.plaquette)
 
     @property
     def link_trace(self) -> float | None:
-        """Link trace according to the header (mean Re tr U / n), if it says one."""
+        """Link trace according to the header (mean Re tr U / n), if it has one."""
         return None if self._contents.link_trace is None else float(self._contents.link_trace)
 
     @property
@@ -147,22 +147,22 @@ class ConfigurationFile:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file without keeping it from being read: one sentence each, with the file's name."""
+        """Faults of the file that do not prevent reading it: one sentence each, with the file's name."""
         return self._contents.warnings
 
     def read(self, box: Box | None = None, *, verify: bool = True, dtype: DTypeLike | None = None) -> NDArray:
         """Read the links of a box, the whole lattice by default (collective).
 
-        Returns (t, z, y, x, 4, n, n) complex, of the file's precision unless `dtype` says complex64 or
+        Returns (t, z, y, x, 4, n, n) complex, of the file's precision unless `dtype` is complex64 or
         complex128. Two-row matrices are completed.
 
         With `verify`, the checksum is compared: on the way if the boxes of all ranks cover the lattice once,
         else by an additional pass over the payload that the ranks share. Files without checksum are checked
         for rows of norm 1, which catches a wrong lattice or precision. Numbers that are not finite are always
-        refused. Without `verify` the links are taken as they are, whatever the checksum.
+        refused. Without `verify` the checksum is ignored.
 
-        Raises `FileFormatError` naming expected and found values and the place, `ParameterError` where the box does not
-        fit into memory; the same on all ranks.
+        Raises `FileFormatError` naming expected and found values and the position, `ParameterError` where the box does
+        not fit into memory; the same on all ranks.
         """
         records, storage, ranks = self._contents.records, self._contents.storage, self._ranks
         with together(ranks):
@@ -196,8 +196,7 @@ class ConfigurationFile:
         return links.reshape(*box.shape, DIRECTIONS, storage.n, storage.n)
 
     def header_mismatch(self, plaquette: float, link_trace: float, *, precision: int = 64) -> str | None:
-        """What is wrong with the header, given plaquette and link trace computed from the links; None if they
-        agree.
+        """Faults of the header, given plaquette and link trace computed from the links; None if they agree.
 
         Tolerance 1e-9 for 64-bit files and 1e-5 for 32-bit files and values computed in a `precision` of 32 bits,
         or one unit of the last printed digit (at most 1e-4) if that is coarser. Values that the header lacks are not

@@ -46,7 +46,7 @@ class SavedConfiguration:
         return os.path.join(os.path.dirname(self.path), MANIFEST)
 
     def mismatch(self, file: ConfigurationFile) -> str | None:
-        """What is wrong with the file under this name; None if it is the one that was saved."""
+        """The fault of the file under this name; None if it is the one that was saved."""
         found = checksum_text(file)
         if found == self.checksum:
             return None

@@ -1,8 +1,8 @@
 """The LIME container: a sequence of typed records, each with a 144-byte big-endian header, padded to 8 bytes.
 
-Only headers are looked at here; data stay where they are. Message grouping is ignored on reading, except that
-a file whose writer marks the ends of messages must not stop in the middle of one: that is how a cut between
-two records shows.
+Only headers are read here; data stay where they are. Message grouping is ignored on reading, except that a
+file whose writer marks the ends of messages must not stop in the middle of one: that is how a cut between two
+records shows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How links are stored in a file, and what a file says about itself.
+"""How links are stored in a file, and the metadata of a file.
 
 `LinkStorage` turns site records into complex matrices and back: byte order, precision, and the two-row form
-in which row 3 = conj(row 1 x row 2). `Contents` is what a header parser hands on: where the records are, how
-they are stored, the checksum to expect and the metadata. The helpers here settle what a header leaves open
-with the payload's size and what the caller knows, and refuse contradictions.
+in which row 3 = conj(row 1 x row 2). `Contents` is the result of a header parser: where the records are, how
+they are stored, the checksum to expect and the metadata. The helpers here complete a header by the payload's
+size and the caller's values, and refuse contradictions.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def first_non_finite(links: NDArray) -> tuple[int, int, complex] | None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the header of a configuration file says, with gaps filled in.
+    """The contents of a configuration file's header, completed.
 
     `plaquette` and `link_trace` are kept as printed, since the number of digits decides how well they can be
     checked.
@@ -119,7 +119,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the caller says about a file: None where the file is to say it."""
+    """The caller's description of a file: None for what is read from the file."""
 
     lattice: tuple[int, ...] | None = None
     n: int | None = None
@@ -211,8 +211,8 @@ def check_payload_size(path: str, where: str, records: SiteRecords, payload: int
 
 
 def guess_byte_order(path: str, fd: int, offset: int, n: int, precision: int) -> str:
-    """Byte order of a payload that does not tell: the one in which the first row of the first link has norm
-    1.
+    """Byte order of a payload without such an entry: the one in which the first row of the first link has
+    norm 1.
 
     Big-endian, the convention of such files, if that does not decide.
     """

@@ -1,12 +1,11 @@
-"""What the file layer asks of the ranks that share a file, and how they agree on errors.
+"""The interface of ranks that share a file, and their agreement on errors.
 
-Readers and writers know nothing of MPI: they take any object with a rank number, a size, `barrier`,
-`gather_bytes` and `broadcast_bytes` of short byte strings. Only headers, checksums and error texts travel through it,
-never links.
+Readers and writers do not depend on MPI: they take any object with a rank number, a size, `barrier`, `gather_bytes`
+and `broadcast_bytes` of short byte strings. Only headers, checksums and error texts travel through it, never links.
 
 Work is done in phases. A phase touches the file but never communicates (`together` wraps it); between phases
 all ranks learn whether one of them failed, and then all of them raise the same error. So no rank waits for
-one that has given up. A rank that dies without a word is the communicator's business.
+one that has failed. The communicator detects a rank that dies silently.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SingleRank:
     size = 1
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """No other rank to wait for."""
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """The one contribution there is."""

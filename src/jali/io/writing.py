@@ -1,8 +1,8 @@
 """Writing a file by many ranks at once, so that it appears complete or not at all.
 
 Rank 0 makes a temporary file beside the target; every rank writes its own box into it; checksums are
-combined; rank 0 adds what surrounds the payload and renames. Whatever fails, on whichever rank, the temporary
-file goes, an older file under the name stays, and all ranks raise the same error.
+combined; rank 0 adds what surrounds the payload and renames. After any failure, on any rank, the temporary
+file is removed, an older file under the name stays, and all ranks raise the same error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEMPORARY = re.compile(r"\..{1,80}\.[0-9a-f]{12}\.tmp")
 _TWO_ROW_TOLERANCE = {32: 1e-5, 64: 1e-10}
 
 Envelope = Callable[[tuple[int, ...]], tuple[bytes, bytes]]
-"""What stands before and after the payload, for a checksum (empty: unknown yet). Lengths must not depend on
+"""The bytes before and after the payload, for a checksum (empty: unknown yet). Lengths must not depend on
 it.
 """
 
@@ -83,7 +83,8 @@ def write_configuration(
 def writing_beside(path: str | os.PathLike[str], ranks: RankGroup) -> Iterator[tuple[str, str]]:
     """Around the phases in which the ranks write a file: yields its real name, and that of an empty file to be filled.
 
-    Where the block ends well on all ranks (`together`) the new file takes the name; else it goes, and an older one stays.
+    Where the block ends well on all ranks (`together`) the new file takes the name; else it is removed, and an older
+    one stays.
     """
     with together(ranks):
         target = os.path.realpath(checked_path(path))
@@ -170,7 +171,7 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def sync_directory(directory: str) -> None:
-    """Make a rename in a directory durable, where the file system knows how."""
+    """Make a rename in a directory durable, where the file system supports it."""
     with contextlib.suppress(OSError), opened(directory, os.O_RDONLY) as fd:
         os.fsync(fd)
 

@@ -1,8 +1,8 @@
 """Vector operations on whole fields: `axpy`, `inner`, `norm2`, `copy`.
 
-What a Krylov solver asks of its vectors, each one kernel. A field is seen as one long vector over sites and components; the
-sums are reproducible (same bits on any number of ranks) unless `fast=True`. Formulas with more than two operands are
-better written as site functions of their own: one pass over memory instead of several.
+The vector operations of a Krylov solver, each one kernel. A field is seen as one long vector over sites and components; the
+sums are reproducible (same bits on any number of ranks) unless `fast=True`. Formulas with more than two operands are better
+written as site functions of their own: one pass over memory instead of several.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def check_function(function: Any) -> None:
 
 
 def is_constant(argument: Any) -> bool:
-    """Whether an argument is fixed while tracing and known by its value: what never changes and says so (`SITE_CONSTANT`), or an
+    """Whether an argument is fixed while tracing and known by its value: an object marked as constant (`SITE_CONSTANT`), or an
     enumeration's member that is no number."""
     return getattr(type(argument), "SITE_CONSTANT", False) or (
         isinstance(argument, enum.Enum) and not isinstance(argument, int | float | str)
@@ -70,9 +70,9 @@ def is_constant(argument: Any) -> bool:
 
 
 def key_of(argument: Any) -> Any:
-    """What of an argument decides which bound launch is used; cheap, called for every run.
+    """The part of an argument that decides which bound launch is used; cheap, called for every run.
 
-    Objects are known by their identity: whoever keeps the key keeps them.
+    Objects are known by their identity: the key keeps them alive.
     """
     kind = type(argument)
     if kind is Field:
@@ -173,7 +173,7 @@ def fields_of(arguments: Any) -> Any:
 
 
 class Outside:
-    """What a trace may ask of the call that it is for: fields of a method's object, and numbers for offsets.
+    """What a trace may request from its call: fields of a method's object, and numbers for offsets.
 
     `known` are the fields that a method is known to take, `taken` those that it did take; `fixed` are the names of arguments whose
     values the trace depends on.
@@ -263,7 +263,7 @@ def lattice_of(name: str, fields: list[Field], lattice: Any) -> Any:
 
 
 def common_precision(fields: list[Field]) -> str:
-    """The arithmetic of a call: the widest precision of its fields (`formats.py`)."""
+    """The arithmetic of a call: the widest precision of its fields (`storage_formats.py`)."""
     return max((f.precision for f in fields), key=PRECISIONS.index, default="float64")
 
 

@@ -1,6 +1,6 @@
-"""What a field knows of its lattice: that it is one, and in what it differs from another.
+"""What a field needs of its lattice: its type, and how it differs from another.
 
-`Lattice` makes fields and fields live on a lattice, so what both need stands below both.
+`Lattice` makes fields and fields refer to a lattice, so this module is below both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LatticeBase:
 
 
 def what_differs(a: LatticeBase, b: LatticeBase) -> str:
-    """In what two lattices differ, for people: often only in being two."""
+    """How two lattices differ, for messages: often only in being two."""
     for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items", "halo_wire"):
         mine, theirs = getattr(a, what), getattr(b, what)
         if mine != theirs:

@@ -58,7 +58,7 @@ class BoundKernel:
     program: SiteProgram
     lowering: Lowering
     text: KernelText
-    fields: tuple[Field, ...]  # weakly: a launch lives as long as its fields, not the other way round
+    fields: tuple[Field, ...]  # weakly: a launch exists as long as its fields, not vice versa
     lattice: Any
     layout: Any
     sites: Any
@@ -84,7 +84,7 @@ class BoundKernel:
         return self.binary.function
 
     def tune(self) -> None:
-        """Before a run whose questions are open: asks each, and forgets those that are resolved."""
+        """Before a run with open questions: resolves each, and removes those that are done."""
         self.tunings[:] = [tuning for tuning in self.tunings if not tuning.resolve(self)]
 
 
@@ -219,7 +219,7 @@ class _Binding:
                 fields[slot].add_overflow_count(overflow)
 
     def bound(self) -> BoundKernel:
-        """What has been made."""
+        """The result."""
         return BoundKernel(
             binary=self.binary,
             program=self.program,

@@ -27,7 +27,7 @@ class BorrowedArray(NamedTuple):
     dtype: np.dtype[Any]
     span: tuple[int, int]  # addresses of its first byte and of that behind its last
     read_only: bool
-    stream: int  # on a device: handle of that on which its owner goes on
+    stream: int  # on a device: handle of that on which its owner continues
     guard: Any = None  # NumPy does not resize, that is move, an array that a weak reference leads to
 
     def overlaps(self, other: BorrowedArray) -> bool:
@@ -36,7 +36,7 @@ class BorrowedArray(NamedTuple):
 
 
 def borrowed(lattice: Lattice, array: Any, stream: Any) -> BorrowedArray:
-    """An array where the lattice lives. Raises LayoutError."""
+    """An array in the memory of the lattice. Raises LayoutError."""
     return _on_host(array, stream) if lattice.gpu is None else _on_device(array, lattice.gpu, stream)
 
 
@@ -88,7 +88,8 @@ def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> BorrowedArray:
 
 
 def new_like(lattice: Lattice, array: BorrowedArray) -> BorrowedArray:
-    """A new array of the same shape and type where the lattice lives, of NumPy or a `jali.comm.DeviceArray`. What is in it is not set."""
+    """A new array of the same shape and type in the memory of the lattice, of NumPy or a `jali.comm.DeviceArray`. Its
+    contents are not set."""
     if lattice.gpu is None:
         return _on_host(np.empty(array.shape, array.dtype), None)
     from jali.comm.device_arrays import DeviceArray

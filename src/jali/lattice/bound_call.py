@@ -1,7 +1,8 @@
 """A call of a site function, ready to run: the kernels of its programs, and which of their parameters come from which argument.
 
-What changes from run to run are numbers (parameters of scalars and of random numbers), set before the launches. Sums come back as they
-were asked for, or stay as Scalars; a thread that records a graph appends the launches to its recorder instead. `Call` is what users hold.
+What changes from run to run are numbers (parameters of scalars and of random numbers), set before the launches. Sums are
+returned as requested, or stay as Scalars; a thread that records a graph appends the launches to its recorder instead. `Call` is
+the object of users.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Call(functools.partial[Any]):
-    """A site function with its arguments, made by `SiteFunction.bind`: called, it runs. Its fields live as long as it."""
+    """A site function with its arguments, made by `SiteFunction.bind`: called, it runs. It keeps its fields alive."""
 
     @property
     def _bound(self) -> BoundCall:
@@ -62,13 +63,13 @@ class Call(functools.partial[Any]):
 
     @property
     def kernels(self) -> list[BoundKernel]:
-        """What it runs, in order: one kernel, or one for each offset that is written. `kernel.launch.check()` proves that its halos are in
-        order."""
+        """Its kernels, in order: one kernel, or one for each offset that is written. `kernel.launch.check()` proves that its
+        halos are in order."""
         return self._bound.kernels
 
     def explain(self) -> str:
-        """What a run does: sites in bulk and boundary, which ghosts come from whom, which halo policy was taken and why not the
-        others, where fields lie, and the steps in order. Every rank of the lattice calls it; each gets its own."""
+        """What a run does: sites in bulk and boundary, the ghosts from each rank, the halo policy and the reasons against the
+        others, the memory of fields, and the steps in order. Every rank of the lattice calls it; each gets its own."""
         bound = self._bound
         with bound.lock:
             return "\n\n".join(explain_launch(kernel, bound.domain) for kernel in bound.kernels)
@@ -84,13 +85,14 @@ class Call(functools.partial[Any]):
         site_seconds: float | None = None,
         kernel: int | None = None,
     ) -> UpdateSimulation:
-        """How long this call takes on a described machine, with every halo policy (or those named), and which one wins.
+        """How long this call takes on a described machine, with every halo policy (or those named), and which one is
+        fastest.
 
-        The lattice may have other `extents`, and another `grid` of ranks, than the one at hand; nothing of that size is made. `machine` is
-        one, its name or a file; ranks fill its nodes from the first on. `fixed` are fields that nothing writes between two calls, so
-        that their halos stay. `site_seconds` is what the kernel takes per site on one rank, where that was measured.
-        A function that writes at several offsets has several kernels, of which `kernel` says which. Raises
-        ParameterError and LayoutError for what does not fit.
+        The lattice may have other `extents`, and another `grid` of ranks, than the one at hand; nothing of that size is made.
+        `machine` is one, its name or a file; ranks fill its nodes from the first on. `fixed` are fields that are not written
+        between two calls, so that their halos stay valid. `site_seconds` is what the kernel takes per site on one rank, where
+        that was measured. A function that writes at several offsets has several kernels; `kernel` selects one. Raises
+        ParameterError and LayoutError for arguments that do not fit.
         """
         from jali.lattice.update_simulation import load_machine, simulate_update
 
@@ -185,10 +187,10 @@ class BoundCall:
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def check_set(self) -> None:
-        """Raises UnsetError for fields that this call reads and nothing has set.
+        """Raises UnsetError for fields that this call reads and that were never set.
 
-        Asked when a call is bound, so it costs calls nothing: what is set once stays so. A graph is recorded before its
-        calls set anything, and not asked.
+        Checked when a call is bound, so it costs calls nothing: a field stays set. A graph is recorded before its calls
+        set anything, and is not checked.
         """
         if graph_recorder.current() is not None:
             return
@@ -326,7 +328,7 @@ class BoundCall:
         return pending
 
     def take_sums(self) -> None:
-        """Before the launch makes others: the sums of its last run, if somebody still has them."""
+        """Before the launch makes others: the sums of its last run, if they are still referenced."""
         pending = None if self.pending is None else self.pending()
         if pending is not None:
             pending.take()
@@ -393,7 +395,7 @@ class BoundCall:
         return [kernel.launch.counters for kernel in self.kernels if kernel.text.analysis.bodies]
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
-        # A source that is given twice is asked twice, so that the two arguments differ.
+        # A source that is given twice is called twice, so that the two arguments differ.
         drawn = [(rng.key, rng.next_call()) for rng in randoms_of(arguments)]
         for kernel in self.kernels:
             for index, parameter in kernel.random_parameters:
@@ -411,7 +413,7 @@ class _Repeated:
     def __call__(self) -> None:
         if self.saved is not None:
             self.kernel.parameters[:] = self.saved
-        # in a driver's graph nothing is asked, of other ranks neither
+        # in a driver's graph nothing is checked, also not on other ranks
         if self.kernel.tunings and not self.kernel.launch.capturing:
             self.kernel.tune()
         self.run()

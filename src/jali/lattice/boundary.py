@@ -1,4 +1,4 @@
-"""Boundary conditions of a field: what its reader multiplies by when it looks across the edge of the lattice."""
+"""Boundary conditions of a field: the factor that a read across the edge of the lattice is multiplied by."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jali.files import value_shown
 class Boundary:
     """One condition per direction, applied whenever a read crosses the global boundary.
 
-    `"periodic"` (factor 1), `"antiperiodic"` (-1), `"open"` (what lies outside is zero), or a complex number of modulus
+    `"periodic"` (factor 1), `"antiperiodic"` (-1), `"open"` (values outside are zero), or a complex number of modulus
     one: the factor for a crossing in the positive direction, its conjugate for one in the negative.
     """
 

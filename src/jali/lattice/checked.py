@@ -1,8 +1,8 @@
-"""Arguments that are not what a function's annotations say: an error that names function, parameter and what would be right.
+"""Arguments that contradict a function's annotations: an error that names function, parameter and the accepted types.
 
 `checked` reads the annotations that are one or several of `int`, `float`, `str`, `None` and classes that the module of the
-function knows; others (`Any`, iterables) are the function's own business. For functions that people call now and then, not
-for those in inner loops.
+function knows; others (`Any`, iterables) are not checked. For functions that users call occasionally, not for those in
+inner loops.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         try:
             given = signature.bind(*arguments, **named).arguments
         except TypeError:
-            return renamed(*arguments, **named)  # which says what is missing, or what does not exist
+            return renamed(*arguments, **named)  # which names what is missing, or what does not exist
         for name, value in given.items():
             if name in wanted and (not isinstance(value, wanted[name][0]) or isinstance(value, bool)):
                 raise ParameterError(

@@ -1,8 +1,8 @@
-"""Expressions of real numbers that are computed where the numbers are: on a device by one small kernel, on the host by Python.
+"""Expressions of real numbers, computed where the numbers are: on a device by one small kernel, on the host by Python.
 
-A `Node` is a number, or an operation on nodes that is computed when somebody needs it, with all others that are needed at that moment.
-Sums of a launch on a device stay digits (core/sum) until a kernel needs their values; it takes them and leaves zeros. Both sides do the
-same IEEE operations: `OPERATIONS` has an entry for each. What users see of this is in `scalars.py`.
+A `Node` is a number, or an operation on nodes that is computed when its value is needed, with all others that are needed at
+that moment. Sums of a launch on a device stay digits (core/sum) until a kernel needs their values; it reads them and leaves
+zeros. Both sides do the same IEEE operations: `OPERATIONS` has an entry for each. The interface of users is in `scalars.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in
 BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 KiB
 
 in_order = threading.RLock()
-"""Held for moments by who puts work of numbers on a device's stream, and while a graph is captured there, which would take it in."""
+"""Held briefly while work of numbers is put on a device's stream, and while a graph is captured there, which would
+include that work."""
 
 Location = tuple[Any, int]
 """A block of the core's numbers, and which of them."""
@@ -141,7 +142,7 @@ class PendingSum:
         self.taken = False
 
     def take(self) -> None:
-        """Its values, if nobody has taken them."""
+        """Its values, if they have not been taken."""
         if not self.taken:
             evaluate(self.gpu, self.nodes)
 

@@ -66,7 +66,8 @@ def precision_named(given: Any) -> str:
 
 
 class WithoutOperators:
-    """Fields of many parts: arithmetic with them is a site function's, and they say so at the user's line."""
+    """Fields of many parts: arithmetic with them belongs into a site function, and raises an error at the user's
+    line."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise trace_error(
@@ -168,7 +169,7 @@ class Field(FieldArithmetic):
             raise UnsetError(f"{self.name} is read, but was never set: {self.set_by}")
 
     def on_release(self, action: Callable[[], None]) -> None:
-        """Calls `action` when this field is gone, if there still is an action: it is known weakly."""
+        """Calls `action` when this field is deleted, if the action still exists: the reference to it is weak."""
         self._release.add(action)
 
     def like(self, **changes: Any) -> Field:
@@ -207,7 +208,7 @@ class Field(FieldArithmetic):
         return out
 
     def assign(self, other: Field) -> Field:
-        """Takes the values of another field on the same lattice, whatever its precision. Returns self.
+        """Copies the values of another field on the same lattice, of any precision. Returns self.
 
         Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
         """
@@ -349,7 +350,7 @@ class Field(FieldArithmetic):
     def stored_bytes(self) -> np.ndarray:
         """A copy of this rank's box as it is kept: bytes `(*local_extents, site_bytes)`, with `format` what a checkpoint needs.
 
-        Unlike values they come back bit for bit whatever the storage is, 8 reals of a matrix too.
+        Unlike values they are restored bit for bit in any storage, 8 reals of a matrix too.
         """
         self._not_while_tracing()
         self.check_set()
@@ -567,7 +568,8 @@ class Field(FieldArithmetic):
         )
 
     def _gathered(self, chosen: Selection) -> np.ndarray:
-        """Bytes of all sites of a selection, `(*chosen.lead, site_bytes)`. Collective; whoever calls holds the lattice."""
+        """Bytes of all sites of a selection, `(*chosen.lead, site_bytes)`. Collective; the caller holds the lattice's
+        lock."""
         lattice, partition = self.lattice, self.lattice.partition
         mine = chosen.part(lattice.local_origin, lattice.local_extents)
         here = np.empty((0, self.stored.site_bytes), np.uint8)
@@ -585,7 +587,7 @@ class Field(FieldArithmetic):
         return sites
 
     def _symbol(self) -> Any:
-        """What stands for this field in the trace of a method whose object has it. Raises TraceError in other traces."""
+        """The symbol of this field in the trace of a method whose object has it. Raises TraceError in other traces."""
         trace = getattr(tracing.active, "trace", None)
         if trace is None or trace.capture is None:
             raise trace_error(
@@ -613,7 +615,7 @@ def wrapped(
     stream: Any,
     agree: bool = True,
 ) -> Field:
-    """A field in somebody's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
+    """A field in another library's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
     if isinstance(array, Field):
         raise LayoutError(f"{value_shown(array)} is a field already")
     if element is not None and not isinstance(element, Element):

@@ -29,7 +29,7 @@ kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
 
 MANY_OPERANDS = 32
-"""Fields and numbers of an expression that nobody writes by hand."""
+"""Fields and numbers of an expression above which a warning is given."""
 
 _OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
 
@@ -199,7 +199,8 @@ class FieldArithmetic:
         return self._of_two(name, first, swapped=True)
 
     def _of_two(self, name: str, other: Any, swapped: bool = False) -> Any:
-        """`_combined` by a function, which has no other operand to ask. Raises LayoutError for what is no field and no number."""
+        """`_combined` by a function, which has no other operand to defer to. Raises LayoutError for operands that are
+        neither fields nor numbers."""
         found = self._combined(name, other, swapped)
         if found is NotImplemented:
             raise LayoutError(
@@ -212,14 +213,14 @@ class FieldArithmetic:
     def norm2(self, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over sites and components of |f|^2: a float, with `wait=False` a `Scalar`. See `Lattice.sum` for `fast`.
 
-        Whole numbers are squared as float64, whatever their precision.
+        Whole numbers of any precision are squared as float64.
         """
         return _as_reals(self._expression())._summed("norm2", fast=fast, wait=wait)
 
     def inner(self, other: Any, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones.
 
-        Whole numbers are multiplied as float64, whatever their precision.
+        Whole numbers of any precision are multiplied as float64.
         """
         given = _as_expression(other, self)
         if not isinstance(other, FieldArithmetic):
@@ -306,7 +307,7 @@ class FieldArithmetic:
                 f"{ufunc.__name__} cannot write into a field; f[...] = sets values, f += and its like compute in place"
             )
         operator = _OPERATORS.get(ufunc)
-        both = all(isinstance(x, FieldArithmetic) for x in inputs)  # f * g asks neither field for this
+        both = all(isinstance(x, FieldArithmetic) for x in inputs)  # f * g calls this of neither field
         if method == "__call__" and operator and len(inputs) == 2 and not named and not both:
             a, b = inputs
             if isinstance(a, FieldArithmetic):
@@ -338,7 +339,7 @@ class FieldArithmetic:
 
 
 class FieldExpression(FieldArithmetic):
-    """A formula of fields of one lattice, such as `2 * f + g`, that nobody has computed yet.
+    """A formula of fields of one lattice, such as `2 * f + g`, that has not been computed yet.
 
     `field()` makes a field of it, `h[...] = 2 * f + g` stores it in one, `h += ...` in place; each is one kernel. Its fields keep
     their values until then: where one has changed, evaluation raises LayoutError.
@@ -386,9 +387,9 @@ class FieldExpression(FieldArithmetic):
     def field(self, boundary: Any = None) -> Any:
         """A new field with its values, of the widest precision of its fields and stored as plain numbers of that.
 
-        Its `boundary` follows from those of its fields, which are alike: where they are open or periodic so is it, and factors are those
-        that the formula gives, so the product of two antiperiodic fields is periodic. Raises LayoutError where fields differ or where
-        there is no such factor, as of `f + 1`; then `boundary=`, as `Field` takes it, says what is meant.
+        Its `boundary` follows from those of its fields, which are alike: where they are open or periodic so is it, and factors
+        are those that the formula gives, so the product of two antiperiodic fields is periodic. Raises LayoutError where fields
+        differ or where there is no such factor, as of `f + 1`; then `boundary=`, as `Field` takes it, has to be given.
         """
         graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         return self._computed(_boundary_of(self) if boundary is None else boundary)
@@ -418,7 +419,7 @@ class FieldExpression(FieldArithmetic):
         """Values at global sites, as of a field; all of it is computed."""
         refuse_while_tracing(self)
         graph_recorder.refuse(f"{self!r} is read from Python", "do it before or after")
-        return self._computed(None)[index]  # nobody reads across its edges
+        return self._computed(None)[index]  # it is not read across its edges
 
 
 def refuse_while_tracing(field: Any) -> None:
@@ -439,7 +440,7 @@ def _refuse_axis(name: str, axis: Any) -> None:
 
 
 def check_same_lattice(a: Any, b: Any) -> None:
-    """Raises LayoutError unless two fields live on one lattice."""
+    """Raises LayoutError unless two fields are on one lattice."""
     if a.lattice is not b.lattice:
         raise LayoutError(
             f"{a.name} lives on {a.lattice}, {b.name} on {b.lattice} ({what_differs(a.lattice, b.lattice)}); fields of one lattice "
@@ -509,7 +510,7 @@ def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpress
 
 
 def _warn_of_length(lattice: Any) -> None:
-    """Says, on one of the ranks, what an expression that grows in a loop costs."""
+    """Warns, on one of the ranks, of the cost of an expression that grows in a loop."""
     if lattice.rank == 0:
         warnings.warn(
             f"an expression has more than {MANY_OPERANDS} operands; each formula is compiled by itself, so one that grows in a loop "

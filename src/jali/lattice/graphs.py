@@ -1,9 +1,9 @@
 """Graphs: a sequence of calls, recorded once and repeated without Python.
 
-Recording runs a function whose calls append to a `GraphRecorder` (`graph_recorder.py`) and do nothing else. On a device the recorded
-operations are then put once on a stream that is being captured, and the driver repeats them as one launch; on the host they are repeated
-one by one, which means the same. What was computed before the recording, numbers and bound arguments included, is as it was then; what the
-graph writes has, after a run, the values of the last repetition.
+Recording runs a function whose calls append to a `GraphRecorder` (`graph_recorder.py`) and do nothing else. On a device the
+recorded operations are then put once on a stream that is being captured, and the driver repeats them as one launch; on the host
+they are repeated one by one, which means the same. Values computed before the recording, numbers and bound arguments included,
+are as they were then; what the graph writes has, after a run, the values of the last repetition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jali.lattice.expressions import evaluate, in_order
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
 
-CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition, if nobody says how many
+CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition, by default
 
 
 class Graph:
@@ -69,22 +69,22 @@ class Graph:
             operation.run()
 
     def _capture(self) -> None:
-        """Puts the operations on a stream that is being captured. Collective where devices of several ranks meet."""
+        """Puts the operations on a stream that is being captured. Collective between devices of several ranks."""
         from jali.lattice.tuning import recordable_policies
 
         kernels = [kernel for bound in self._recorder.bound for kernel in bound.kernels]
         with recordable_policies(kernels) if self._meets else contextlib.nullcontext():
             if self._meets:
                 self._warm_up()
-            with in_order:  # where nobody waits for other ranks
+            with in_order:  # without waits for other ranks
                 self._instance = _core.GpuGraph(self.lattice.gpu, self._once)
             self._instance.make_ready()
         self._forget_ghosts()
         self._ghost_locations = self._now_at()
 
     def _warm_up(self) -> None:
-        """Makes ready what operations need of other ranks. A repetition begins with old ghosts of whatever the graph writes, as the one
-        before leaves them at worst, and with new ones of all else."""
+        """Makes ready what operations need of other ranks. A repetition begins with old ghosts of all that the graph writes, as
+        the one before leaves them at worst, and with new ones of all else."""
         self._forget_ghosts()
         self._refresh_ghosts()
         for operation in self._recorder.operations:
@@ -104,7 +104,7 @@ class Graph:
         return [layout.positions for layout in self._layouts]
 
     def run(self, times: int = 1) -> None:
-        """Repeats the calls so many times. On a device nobody waits for it."""
+        """Repeats the calls so many times. On a device the host does not wait for it."""
         _check("times", times, 0)
         graph_recorder.refuse("a graph runs", "make its calls in the step, or run it before or after")
         with self.lattice.lock:
@@ -129,7 +129,7 @@ class Graph:
         return read(*(result if isinstance(result, list | tuple) else (result,)))
 
     def _prepare(self) -> None:
-        """What was made of numbers that change now, and sums of launches that run now, get their values."""
+        """Evaluates what depends on numbers that change now, and takes sums of launches that run now."""
         waiting = [
             n for source in self._recorder.written for n in source.dependents or () if n.location is None
         ]
@@ -152,8 +152,8 @@ class Graph:
         """Repeats the calls until a condition holds, checked after every `check_interval` repetitions (8 on devices, 1 on the host), or
         `at_most` times. Returns how often they were repeated.
 
-        `condition` is one that the recorded function made (such as `graph.result`), or a function that makes one of Scalars. On several
-        ranks it must be made of reproducible sums, since all ranks leave together. Raises ParameterError.
+        `condition` is one that the recorded function made (such as `graph.result`), or a function that makes one of Scalars. On
+        several ranks it must be computed from reproducible sums, since all ranks leave together. Raises ParameterError.
         """
         _check("at_most", at_most, 0)
         every = (
@@ -174,7 +174,7 @@ class Graph:
                 f"run_until takes a condition of Scalars, such as rr < goal, not {value_shown(condition)}"
             )
         if at_most > 0:
-            _condition_of(condition)  # what is no condition is refused before anything is repeated
+            _condition_of(condition)  # an invalid condition is refused before anything is repeated
         done = 0
         while done < at_most:
             turn = min(every, at_most - done)

@@ -1,4 +1,4 @@
-"""What `f[...]` from Python means: which sites an index of NumPy names, which of them a rank has, and how they come in the result.
+"""What `f[...]` from Python means: the sites of a NumPy index, those of a rank, and their order in the result.
 
 Sites are moved with the last direction first, as memory has them; an index of slices and numbers then moves in long runs. An index with
 lists or masks names its sites one by one.
@@ -33,8 +33,8 @@ class Part(NamedTuple):
 class Selection:
     """The sites that an index names.
 
-    `lead` is the shape in which ranks bring sites together, `shape` that of the result, first direction first. `components` is the
-    index of what is taken of the element, () for all of it.
+    `lead` is the shape in which ranks bring sites together, `shape` that of the result, first direction first. `components` is
+    the index into the element, () for all of it.
     """
 
     lead: tuple[int, ...]
@@ -140,7 +140,7 @@ class _Listed(Selection):
 def select(name: str, extents: tuple[int, ...], element_shape: tuple[int, ...], index: Any) -> Selection:
     """The sites and components that `index` names, as it would of an array `(*extents, *element_shape)` of this name.
 
-    Raises LayoutError for what is no index, IndexError for what is outside.
+    Raises LayoutError for an invalid index, IndexError for one outside.
     """
     shape = extents + element_shape
     items, rest = _complete(name, shape, index if isinstance(index, tuple) else (index,))

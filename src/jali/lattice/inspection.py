@@ -19,10 +19,10 @@ from jali.notebook import facts
 class KernelReport:
     """One compiled kernel.
 
-    `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every offset
-    and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse). `launch` says how it is compiled
-    for a device and started there, `halo` by which halo policy its halos travel, each with the reason.
-    `stages` has a page for each stage that the kernel went through, in order: traced, analysed, lowered, source, binary, bound.
+    `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every
+    offset and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse). `launch` is how it
+    is compiled and started on a device, `halo` the halo policy, each with the reason. `stages` has a page for each stage that
+    the kernel went through, in order: traced, analysed, lowered, source, binary, bound.
     """
 
     name: str

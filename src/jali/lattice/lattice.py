@@ -39,7 +39,8 @@ _ranks_guard = threading.Lock()
 
 
 def _of_rank(communicator: Any) -> tuple[Any, Any]:
-    """What all lattices of a rank share: its threads, and the lock of whoever works with them or waits for other ranks."""
+    """What all lattices of a rank share: its threads, and the lock that is held while working with them or waiting
+    for other ranks."""
     with _ranks_guard:
         if communicator not in _ranks:
             _ranks[communicator] = _core.ThreadPool(communicator.threads), RankLock()
@@ -67,7 +68,7 @@ def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
 
 
 def _kind(layout: Any) -> Any:
-    """What tells the layouts of a lattice, and rows of arrays, apart."""
+    """What distinguishes the layouts of a lattice, and rows of arrays."""
     return type(layout), layout.lanes, getattr(layout, "c_order", True)
 
 
@@ -93,12 +94,12 @@ class SiteRange:
 class Lattice(LatticeBase):
     """A periodic box of sites, 1 to 8 dimensions, split over the ranks of a communicator.
 
-    `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
-    extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
-    `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). `halo_wire` names the
-    storage format in which halo items travel, such as `"float16"`: fewer bytes, but results then depend on the ranks, which
-    nothing else in jali makes them do. `device` is where its fields live and its kernels run: see `jali.devices`.
-    Raises LayoutError for impossible extents and grids, DeviceError for devices that cannot be used.
+    `Lattice(16, 16, 16, 32)` chooses its split; `grid=(1, 1, 2, 2)` gives the number of ranks in each direction. Any extents
+    and any number of ranks work as long as every rank has a site. `lanes` limits the number of vector lanes `halo_items=False`
+    sends whole fields only (for tests and comparisons; neither changes a bit of any result). `halo_wire` names the storage
+    format in which halo items travel, such as `"float16"`: fewer bytes, but results then depend on the ranks, as with no other
+    option of jali. `device` is where its fields are stored and its kernels run: see `jali.devices`. Raises LayoutError for
+    impossible extents and grids, DeviceError for devices that cannot be used.
     """
 
     def __init__(
@@ -184,9 +185,9 @@ class Lattice(LatticeBase):
     def like(self, *extents: int | Sequence[int]) -> Lattice:
         """The coarser or finer lattice of these extents on the same ranks and devices, each rank with the same part of it.
 
-        It is one lattice for the same extents, whichever of its relatives is asked: of its own extents this lattice itself.
+        The same extents give the same lattice from any lattice of the hierarchy; its own extents give this lattice itself.
         Kernels and `block_sums` read the two together. Raises LayoutError where extents are not multiples of each other, or
-        ranks cannot own the same part: then the message says which grid this lattice needs.
+        ranks cannot own the same part: then the message gives the grid that this lattice needs.
         """
         gpu = self.gpu
         flat: tuple[Any, ...] = extents
@@ -275,19 +276,19 @@ class Lattice(LatticeBase):
     ) -> Field:
         """A field whose values are those of a C-ordered array, without a copy: what is written to one is in the other.
 
-        On a lattice of the host it is a NumPy array or what shares its memory with one (a tensor of PyTorch on the CPU, a buffer); on
-        that of a device an array of CuPy or PyTorch or a `jali.comm.DeviceArray` there. One that is read-only is a field that
-        cannot be written.
+        On a lattice of the host it is a NumPy array or what shares its memory with one (a tensor of PyTorch on the CPU, a
+        buffer); on that of a device an array of CuPy or PyTorch or a `jali.comm.DeviceArray` there. A read-only array is a
+        field that cannot be written.
 
         `array` has the shape `(*local_extents, *element.numpy_shape)`, this rank's box, the first index being the first
-        direction. Without `element` its trailing indices say what it is: none a number, one a `Vector`, two a `Matrix`.
-        Computing is in `precision`, by default that of the array. Site functions give the same bits on it as on a field of jali's
-        own, which lies better in vectors: scalars are about as fast, matrices are slower. Where ranks need each other's sites they
-        exchange them at every call, since nobody tells when an array changes.
+        direction. Without `element` the number of trailing indices decides: none a number, one a `Vector`, two a `Matrix`.
+        Computing is in `precision`, by default that of the array. Site functions give the same bits on it as on a field of
+        jali's own, which is better laid out for vectors: scalars are about as fast, matrices are slower. Where ranks need each
+        other's sites they exchange them at every call, since changes of the array are not detected.
 
-        On a device jali works on a stream of its own. Its calls wait for what has been put on that of the array's owner before, and the
-        owner's goes on when they are done; nobody waits on the host. That is `stream` (a handle, or a stream of CuPy or PyTorch), by
-        default the one that the array names, or the default stream.
+        On a device jali works on a stream of its own. Its calls wait for earlier work on the stream of the array's owner, which
+        continues when they are done; the host does not wait. The owner's stream is `stream` (a handle, or a stream of CuPy or
+        PyTorch), by default the one that the array names, or the default stream.
 
         Every rank wraps an array of its own. Raises LayoutError for arrays that do not fit, and on all ranks ParameterError where
         types, elements or boundaries differ between them.
@@ -309,10 +310,11 @@ class Lattice(LatticeBase):
 
         Arguments may be given by name; `over`, `per`, `bins`, `fast` and `wait` are those of this method.
 
-        Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per
-        slice orthogonal to that direction, or with an index for each of several (`per=(mu, nu)`). The result is the same to the last bit for any ranks, threads and
-        order; `fast=True` gives that up (plain double sums). With `wait=False` numbers come as `jali.Scalar`s, which stay on
-        the device until somebody reads them (where several ranks sum on devices they are waited for all the same).
+        Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per slice
+        orthogonal to that direction, or with an index for each of several (`per=(mu, nu)`). The result is the same to the last
+        bit for any ranks, threads and order; `fast=True` gives that up (plain double sums). With `wait=False` numbers are
+        returned as `jali.Scalar`s, which stay on the device until they are read (where several ranks sum on devices the host
+        waits anyway).
 
         A sum with labels (`counts[label] += value`, a whole number for each site) is an array with `bins` entries, `bins={"counts": 10}`
         where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
@@ -431,8 +433,8 @@ class Lattice(LatticeBase):
     def site_table(
         self, blocks: Any, layout: Any, offset: tuple[int, ...], windings: bool, made: Callable[[], Any]
     ) -> Any:
-        """A table of sites between two layouts of this lattice. Kept as neighbour tables of a layout are: `made` takes some fifty times
-        as long as a kernel that uses it, and every array that is wrapped asks for the same ones."""
+        """A table of sites between two layouts of this lattice. Kept as neighbour tables of a layout are: `made` takes some
+        fifty times as long as a kernel that uses it, and every wrapped array requests the same ones."""
         key = (_kind(blocks), _kind(layout), offset, windings)
         with self.lock:
             if key not in self._site_tables:
@@ -522,7 +524,7 @@ class Lattice(LatticeBase):
         here = self._coordinates(layout)
         there = [c + o for c, o in zip(here, offset, strict=True)]
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
-        with graph_recorder.suspended():  # what ranks tell each other about a call is no part of it
+        with graph_recorder.suspended():  # the agreement of ranks about a call is not part of it
             return bool(self.communicator.all_reduce_sum(found)[0])
 
     def occupied(self, domain: Domain, per: tuple[int, ...]) -> np.ndarray:

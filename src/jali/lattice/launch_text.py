@@ -110,7 +110,9 @@ def _ghosts(split: SplitUpdate, rank: int) -> list[str]:
         return []
     geometry = _core.Geometry(split.partition, rank)
     lines = ["", f"  {'ghosts':<22}{'bytes':>12}{'from':>7}   what"]
-    for message in split.part(rank).sent:  # as large as what comes, since boxes side by side are alike across
+    for message in split.part(
+        rank
+    ).sent:  # as large as the received part, since boxes side by side are alike across
         held = ", ".join(f"{name} {size_text(size)}" for name, size in message.parts)
         owner = geometry.slab(list(message.key))[0]
         lines.append(f"  slab {_key(message.key):<17}{size_text(message.bytes):>12}{owner:>7}   {held}")

@@ -1,6 +1,6 @@
-"""Fields from files: `jali.load`, whatever wrote them.
+"""Fields from files of jali and of other programs: `jali.load`.
 
-A file of jali's says what its field is (`saving.description`). An array of others is taken as `Lattice.wrap` takes it: its first
+A file of jali's describes its field (`saving.description`). An array of others is interpreted as by `Lattice.wrap`: its first
 indices are the site, the others the element.
 """
 
@@ -38,16 +38,18 @@ def load(
     boundary: Any = None,
     verify: bool = True,
 ) -> Field:
-    """The field in a file of `Field.save`, or the array in a file of NumPy or h5py. Every rank calls it and reads its own part.
+    """The field in a file of `Field.save`, or the array in a file of NumPy or h5py. Collective; every rank reads its own part.
 
-    The format is recognised by content. `lattice` is where the field goes, by default a new one of the file's extents; any number of
-    ranks and any grid will do. `name` is needed where the file has several. A file of jali's says element, precision, storage and
-    boundary, and its checksum is verified unless `verify` is False; `precision`, `storage` and `boundary` ask for others. What comes
-    from `.npy` and HDF5 is stored as plain numbers unless `storage` says otherwise, so it has the values of the file.
+    The format is recognised by content. `lattice` is the lattice of the field, by default a new one of the file's extents; the
+    number of ranks and the grid are arbitrary. `name` is needed where the file has several. A file of jali's has element,
+    precision, storage and boundary, and its checksum is verified unless `verify` is False; `precision`, `storage` and
+    `boundary` replace those of the file. Arrays of `.npy` and HDF5 are stored as plain numbers unless `storage` is given, so
+    the field has the values of the file.
 
-    Of an array of others the first indices are the site and the rest says what it holds, as in `Lattice.wrap`; without `lattice` it is
-    `element` that tells them apart, and without either all indices are sites. Raises FileFormatError for damaged files, ParameterError
-    and LayoutError for arguments that contradict the file, StorageError for values that do not fit, OSError; the same on all ranks.
+    Of an array of others the first indices are the site and the rest the element, as in `Lattice.wrap`; without `lattice`,
+    `element` separates them, and without either all indices are sites. Raises FileFormatError for damaged files, ParameterError
+    and LayoutError for arguments that contradict the file, StorageError for values that do not fit, OSError; the same on all
+    ranks.
     """
     if not isinstance(path, str | os.PathLike):
         raise ParameterError(f"a field is loaded from a path, not from {value_shown(path)}")
@@ -94,21 +96,21 @@ class _LoadRequest:
         return self.name
 
     def lattice_of(self, path: str, extents: tuple[int, ...]) -> Lattice:
-        """Where the field goes."""
+        """The lattice of the field."""
         lattice = Lattice(*extents) if self.lattice is None else self.lattice
         if lattice.extents != extents:
             raise LayoutError(f"{path} holds a lattice {extents}, not {lattice.extents}")
         return lattice
 
     def agree(self, path: str, element: Element) -> None:
-        """Raises LayoutError where the file says another element."""
+        """Raises LayoutError where the file has another element."""
         if self.element not in (None, element):
             raise LayoutError(f"{path} holds {element}, not {self.element}")
 
 
 @dataclass(frozen=True)
 class _Description:
-    """What a file of jali's says of a field."""
+    """The description of a field in a file of jali's."""
 
     element: Element
     precision: str

@@ -1,4 +1,5 @@
-"""Where a program meets a lattice: what of the lattice, the domain and the fields matters for its text, and the stages up to a launch."""
+"""Lowering of a program for a lattice: what of the lattice, the domain and the fields matters for its text, and the
+stages up to a launch."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def bind(
     sums: Any,
     by_address: frozenset[int] = frozenset(),
 ) -> BoundKernel:
-    """Lowers a program for these fields and this domain, compiles and binds it. `placed`: scalars whose parameters are addresses. Raises
+    """Lowers a program for these fields and this domain, compiles and binds it. `by_address`: scalars whose parameters are addresses. Raises
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program

@@ -1,8 +1,8 @@
 """Counts of overflows: sites whose values a field's storage cannot hold. The kernels that store them count; the host reports at its next
 read of any of the fields.
 
-A field has the counts of the launches that write to it. A count outlives its launch; what field and launch leave behind goes to their
-lattice, and is reported at the next read of any of its fields.
+A field has the counts of the launches that write to it. A count outlives its launch; remaining counts of deleted fields and
+launches are passed to their lattice, and reported at the next read of any of its fields.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OverflowCount:
 
     @property
     def final(self) -> bool:
-        """Whether the launch is gone."""
+        """Whether the launch has been deleted."""
         return bool(self.counters.final)
 
     def unreported(self) -> int:
@@ -56,7 +56,7 @@ class OverflowCount:
 
 
 class PastOverflow:
-    """Sites that were counted before: what counts that are gone came to."""
+    """Sites that were counted before: the total of deleted counts."""
 
     __slots__ = ("name", "sites")
 
@@ -70,7 +70,8 @@ class PastOverflow:
 
 
 class LeftCounts:
-    """Counts of one lattice whose launch or field is gone. Anybody may add at any time, a garbage collector too."""
+    """Counts of one lattice whose launch or field has been deleted. Any thread may add at any time, a garbage
+    collector too."""
 
     def __init__(self) -> None:
         self.possible = False  # alike on all ranks: whether anything of this lattice is counted
@@ -84,7 +85,7 @@ class LeftCounts:
         self._left.extend(counts)
 
     def take(self) -> list[Count]:
-        """All, for whoever reports them."""
+        """All counts, for a report."""
         return [self._left.popleft() for _ in range(len(self._left))]
 
     def shorten(self) -> None:

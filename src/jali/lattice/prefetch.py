@@ -1,10 +1,10 @@
 """Whether kernels of the host prefetch what the next position reads while they compute one.
 
-Where fields come from memory, a stencil waits for it, since the blocks that it reads lie in no order that a processor guesses;
-asking in time makes SU(3) kernels with 512-bit vectors twice as fast. Where fields stay in a cache requests cost a
-tenth of the time; in between it is best to ask for the leading reads alone, which others follow into the
-second-level cache. So the size decides, never a bit of the result. Kernels that only touch their own site, and those
-whose blocks are one or two cache lines, whose order processors do guess, are left alone.
+Where fields come from memory, a stencil waits for it, since a processor does not predict the order of the blocks that it
+reads; prefetching makes SU(3) kernels with 512-bit vectors twice as fast. Where fields stay in a cache requests cost a tenth
+of the time; in between it is best to prefetch the leading reads alone, since the others then find their data in the
+second-level cache. So the size decides; the result never changes. Kernels that only access their own site, and those whose
+blocks are one or two cache lines, whose order processors do predict, are not prefetched.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from jali import settings
 from jali.lattice.field import Field
 
 CACHES = Path("/sys/devices/system/cpu")
-UNKNOWN = 16 << 20  # bytes, where the system does not say how large its last-level cache is
-# Parts of a rank's share of the cache: up to the first nothing is asked for, up to the second the leading reads. Measured with 32 MB.
+UNKNOWN = 16 << 20  # bytes, where the size of the last-level cache is unknown
+# Parts of a rank's share of the cache: up to the first nothing is prefetched, up to the second the leading reads.
+# Measured with 32 MB.
 FITS, NEARLY = 1 / 5, 1 / 2
 FEWEST_BYTES = 192  # of a block: three cache lines
 
@@ -47,7 +48,7 @@ MEANING = {
 def prefetch_of(
     reads: Mapping[int, Collection[tuple[int, ...]]], fields: Sequence[Field], lattice: Any, lanes: int
 ) -> Prefetch:
-    """What JALI_PREFETCH says, else what suits the bytes that are read of this rank's box and its share of the
+    """The mode of JALI_PREFETCH, else that for the bytes that are read of this rank's box and its share of the
     last-level cache."""
     requested = settings.current().prefetch
     site_bytes = {slot: fields[slot].storage.site_bytes for slot in reads}
@@ -85,6 +86,6 @@ def last_level_cache(folder: Path = CACHES) -> tuple[int, int]:
             factor = {"K": 1 << 10, "M": 1 << 20}[size[-1]]
             found.append((level, int(size[:-1]) * factor, int(shared, 16).bit_count()))
         except (OSError, ValueError, KeyError, IndexError):
-            continue  # a machine that does not say, or says nonsense
+            continue  # a machine without this entry, or with an invalid one
     level, held, sharing = max(found, default=(0, 0, 0))
     return (held, max(1, sharing)) if level >= 2 and held > 0 else (UNKNOWN, 1)

@@ -4,9 +4,9 @@ A draw is a function of (purpose, seed, stream, global site, call, draw): Philox
 mode. The only state is how many kernels have drawn so far, so a run is the same on any number of ranks and continues from a
 few numbers.
 
-Who draws for what is kept apart in the counter, where nothing can collide: its 48 bits for the call hold the purpose (3),
-whether the stream is another than 0 (1) and the call (44). The key of stream 0 is a one-to-one function of the seed. The
-key of any other stream is 64 bits of the SHA-256 of seed and stream: a pair of them is alike with probability 2^-64.
+The counter separates draws by purpose, without collisions: its 48 bits for the call hold the purpose (3), whether the
+stream is another than 0 (1) and the call (44). The key of stream 0 is a one-to-one function of the seed. The key of any
+other stream is 64 bits of the SHA-256 of seed and stream: a pair of them is alike with probability 2^-64.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Random:
 
 
 def _whole(name: str, value: Any, end: int, limit: str) -> int:
-    """`value` as an int from 0 to end - 1, `limit` being what people call the end."""
+    """`value` as an int from 0 to end - 1, `limit` being the name of the end in errors."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The lock of whoever works with the lattices of a rank, or waits for other ranks."""
+"""The lock that is held while working with the lattices of a rank, or waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jali.errors import RecordingError
 
 
 class RankLock:
-    """Taken again by its holder. `acquire` and `release` are the plain lock's, for who looks at `recording` himself."""
+    """A reentrant lock. `acquire` and `release` are the plain lock's, for callers that wait for a recorder themselves."""
 
     def __init__(self) -> None:
         lock = threading.RLock()

@@ -1,8 +1,8 @@
 """Fields into files: `Field.save` and `jali.save`.
 
-What is written beside the numbers (`description`) is the same in every format: the element, the precision of the arithmetic, the
-storage and the boundary. jali's own format is a checkpoint, which keeps bytes as the storage has them; the others hold
-numbers as NumPy sees them.
+The metadata (`description`) are the same in every format: the element, the precision of the arithmetic, the storage and the
+boundary. jali's own format is a checkpoint, which keeps bytes as the storage has them; the others hold numbers as NumPy sees
+them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def description(field: Field) -> dict[str, Any]:
-    """What stands beside a field's numbers. Raises LayoutError for elements that only their program knows."""
+    """The metadata of a field. Raises LayoutError for elements that only their program defines."""
     if element_named(str(field.element)) != field.element:
         raise LayoutError(
             f"{field.element} is not the element type of that name, so no file can say what it is"

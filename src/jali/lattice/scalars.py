@@ -1,7 +1,7 @@
 """Numbers that stay where they are made: `Scalar`, the result of `lattice.sum(..., wait=False)`, and `Condition`.
 
-Arithmetic with them builds expressions (`expressions.py`), which are computed when a kernel or somebody else needs the value, in the IEEE
-operations that Python does: `float(a / b) == float(a) / float(b)`.
+Arithmetic with them builds expressions (`expressions.py`), which are computed when a kernel or the program needs the value, in
+the IEEE operations that Python does: `float(a / b) == float(a) / float(b)`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Scalar(_LocatedValue):
     def assign(self, value: Any) -> Scalar:
         """Gives a `lattice.scalar(...)` another value, a number or a Scalar; in a graph, at every repetition. Returns self.
 
-        What was computed with it before keeps the value that it had then.
+        Values computed with it before are unchanged.
         """
         if not self.variable:
             raise ParameterError(
@@ -359,7 +359,7 @@ def address_of(scalar: Scalar, component: int) -> int:
 
 
 def scalars_of_parts(gpu: Any, nodes: Sequence[Node], types: Sequence[Any], reproducible: bool) -> Any:
-    """The nodes of a sum as the Scalars that were asked for."""
+    """The nodes of a sum as the requested Scalars."""
     out, first = [], 0
     for type in types:
         out.append(Scalar(gpu, tuple(nodes[first : first + type.reals]), reproducible))

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from jali.lattice.binding import BoundKernel
     from jali.lattice.bound_call import BoundCall, Call
 
-# Launches that a site function remembers on a lattice; the oldest goes first. On every rank the same one, since binding it again
-# may be collective: counted are those that were bound, whether they are still there or not.
+# Launches that a site function remembers on a lattice; the oldest is dropped first. On every rank the same one, since binding
+# it again may be collective: counted are those that were bound, whether they are still there or not.
 _MOST_BOUND = 256
-_MOST_GONE = 256  # launches that are gone and have counted what nobody has read
+_MOST_GONE = 256  # deleted launches whose counts have not been read
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
 _KEPT = "_jali_site_functions"  # where an object keeps the site functions of its methods
@@ -105,8 +105,8 @@ class SiteFunction:
         self._read_defaults()
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
-        self._exhausted_before = 0  # by launches that are gone, as far as somebody has read
-        self._gone: dict[Any, Any] = {}  # counters of the others that are gone, and their devices
+        self._exhausted_before = 0  # by deleted launches, as far as their counts were read
+        self._gone: dict[Any, Any] = {}  # counters of the other deleted launches, and their devices
         self.derived: dict[
             Any, SiteFunction
         ] = {}  # others that run this one at each site, by what they do beside
@@ -126,7 +126,7 @@ class SiteFunction:
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
 
     def __get__(self, instance: Any, owner: type | None = None) -> SiteFunction:
-        """The site function of an object, where this is a method; it goes when the object goes."""
+        """The site function of an object, where this is a method; it is deleted with the object."""
         if instance is None or not self.is_method:
             return self
         if tracing():  # it is inlined, and the object stays as it is
@@ -160,7 +160,7 @@ class SiteFunction:
     def complete(self, arguments: tuple[Any, ...], named: dict[str, Any], sums: bool) -> tuple[Any, ...]:
         """One argument per parameter, in their order: given by place or by name, else its default, else, with `sums`, `SUM`.
 
-        Raises TraceError for what has no place, is given twice or is missing.
+        Raises TraceError for arguments that are unknown, given twice or missing.
         """
         if self.is_method:
             raise trace_error(self._unbound())
@@ -195,7 +195,7 @@ class SiteFunction:
         return tuple([found[n] if n in found else self._defaults.get(n, SUM) for n in self.parameters])
 
     def _read_defaults(self) -> None:
-        """Takes the function's defaults of now, where somebody has given it others since."""
+        """Reads the function's current defaults, where these have been replaced."""
         whose = self._whose_defaults
         named = whose.__kwdefaults__ or {}
         now = (whose.__defaults__, *named, *named.values())
@@ -257,7 +257,7 @@ class SiteFunction:
             key = (*key, self._fixed_of(arguments))
         try:
             bound = self._latest.get(key)
-        except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so
+        except TypeError:  # an unhashable domain or argument is invalid, and binding raises the error
             self._bind(domain, arguments, lattice, sums)
             raise
         if bound is None or not bound.guards.hold():
@@ -288,13 +288,14 @@ class SiteFunction:
         return before + self._count_exhausted(gone) + sum(b.exhausted for b in bound) + derived
 
     def _count_exhausted(self, gone: list[Any]) -> int:
-        """What these counters of launches that are gone say, after the work of their devices so far; they are dropped."""
+        """The counts of these counters of deleted launches, after the work of their devices so far; the counters are
+        dropped."""
         total = 0
         for counters in gone:
             found = 0
             with contextlib.suppress(
                 JaliError
-            ):  # a device that is lost counts no more; whoever uses it hears of it
+            ):  # a lost device counts no more; its next use raises the error
                 found = int(counters.values[0])
             with self._guard:
                 if counters in self._gone:
@@ -304,7 +305,8 @@ class SiteFunction:
         return total
 
     def _count_some_gone(self, gpu: Any) -> None:
-        """Where many are gone, at those of this device: another rank's may wait for what this one has yet to launch."""
+        """Where many launches are deleted, reads those of this device: another rank's may wait for a launch of this
+        one."""
         if len(self._gone) > _MOST_GONE:
             with self._guard:
                 gone = [counters for counters, of in self._gone.items() if of is gpu]
@@ -338,7 +340,7 @@ class SiteFunction:
     ) -> Call:
         """A call with these arguments, bound anew, under the settings of now (halo policy, launch parameters).
 
-        It can be run, explained and simulated; ordinary calls bind by themselves. The fields live as long as what is returned.
+        It can be run, explained and simulated; ordinary calls bind by themselves. The result keeps the fields alive.
         """
         from jali.lattice.bound_call import Call
 
@@ -362,7 +364,7 @@ class SiteFunction:
         return list(traced.programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
-        """With the lock of its lattice, so that nobody runs what goes."""
+        """With the lock of its lattice, so that no deleted launch is run."""
         bound.forget = _Forget(weakref.ref(self), key)
         for field in bound.fields:
             field.on_release(bound.forget)
@@ -381,7 +383,7 @@ class SiteFunction:
         domain = as_domain(domain, "over=")
         given, wanted = list(fields_of(arguments)), lattice
         of_object = isinstance(self.function, types.MethodType)
-        captured = fields_at_hand(self.function)  # a first guess; the trace tells which they are
+        captured = fields_at_hand(self.function)  # a first guess; the trace determines them
         while True:
             fields = given + captured
             lattice = lattice_of(self.__name__, fields, wanted)
@@ -460,7 +462,7 @@ class SiteFunction:
             traced = trace_function(
                 self.function, statics_of(arguments), shapes, self.parameters, *how, outside
             )
-            if not traced.fixed <= fixed:  # the key does not say for which numbers it is
+            if not traced.fixed <= fixed:  # the key does not contain the numbers it is for
                 return traced
             if len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
@@ -500,7 +502,7 @@ def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:
 
 
 class _Forget:
-    """Drops a bound launch when one of its fields goes away. Belongs to the launch: fields know it weakly."""
+    """Drops a bound launch when one of its fields is deleted. Belongs to the launch: fields know it weakly."""
 
     __slots__ = ("__weakref__", "function", "key")
 

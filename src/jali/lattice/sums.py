@@ -1,4 +1,4 @@
-"""Sums, maxima and minima over sites: how they are asked for, and their values as numbers and arrays."""
+"""Sums, maxima and minima over sites: how they are requested, and their values as numbers and arrays."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def entries_of(program: Any, sums: Sums | None) -> list[int]:
 
 
 class Gathering(NamedTuple):
-    """Where contributions of a program go, for the core's `Launch`: what each result is, and terms where there are labels."""
+    """The accumulators of a program, for the core's `Launch`: what each result is, and terms where there are labels."""
 
     reductions: list[str]
     terms: list[tuple[int, int, int, int]]  # first result, entries, label, group
@@ -164,7 +164,7 @@ def check_kinds(program: Any) -> None:
 
 
 def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, ...]) -> None:
-    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of directions are looked at one by one."""
+    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of directions are processed one by one."""
     compared = [effect for effect in program.effects if isinstance(effect, Sum) and effect.how != "sum"]
     if not compared or (found := lattice.occupied(domain, per)).all():
         return
@@ -196,8 +196,8 @@ def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: b
 def in_requested_types(
     types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
 ) -> Callable[[np.ndarray], Any]:
-    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for.
-    `slices`: of each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
+    """Converts the doubles that a launch returns ([sums] or [slices][sums]) to the requested numbers and arrays. `slices`: of
+    each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
 
     def of_entries(values: np.ndarray) -> Any:
         out = []
@@ -222,7 +222,7 @@ def in_requested_types(
 
     if labelled:
         return of_entries
-    # The usual cases without arrays: a solver asks for a number thousands of times, and on a device nothing hides this.
+    # The usual cases without arrays: a solver requests a number thousands of times, and on a device nothing hides this.
     if slices or any(type.shape for type in types):
         return parts
     if len(types) == 1:

@@ -1,8 +1,8 @@
 """Sums of several ranks that stay on their devices.
 
-A launch leaves the words of its rank's sums in device memory (core/sum): whole numbers, which a collective of the devices adds in
-place, and keys of maxima and minima, of which it takes the largest. So ranks meet where the launch was called, nobody waits on the
-host, and the bits are those of a sum on the host.
+A launch leaves the words of its rank's sums in device memory (core/sum): whole numbers, which a collective of the devices adds
+in place, and keys of maxima and minima, of which it takes the largest. So the collective is issued where the launch was called,
+the host does not wait, and the bits are those of a sum on the host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Questions to the tuner about a launch: when they are asked, what is measured, and what is done with the answer.
+"""Tuning questions of a launch: when they are resolved, what is measured, and how the answer is used.
 
-A question is looked up when the launch is bound, and stays open where nothing is remembered. Open questions are asked before each
-run: the fields and numbers of that run are what is measured with, and everything that measuring changes is put back
-(`_core.LaunchTrial`). Nothing is measured while a graph is being recorded; graphs keep the way that they were recorded with.
+A question is looked up when the launch is bound, and stays open where the store has no answer. Open questions are resolved
+before each run: the fields and numbers of that run are used for the measurement, and everything that it changes is restored
+(`_core.LaunchTrial`). Nothing is measured while a graph is being recorded; graphs keep the choice that they were recorded with.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FEWEST_POSITIONS = 4096  # of a kernel that is worth a measurement: fewer do not
 SHORTEST = 10e-6  # seconds: below, starting a kernel takes as long as the kernel
 PAYS = 0.25  # seconds of a kernel's time after which `on` measures
 FIRST_CHECK = (
-    16  # runs after which `on` looks at the time for the first time; then after four times as many, and so on
+    16  # runs after which `on` checks the time for the first time; then after four times as many, and so on
 )
 RUNS = 4  # exchanges of a series, one after the other, as a sweep has them
 
@@ -46,7 +46,7 @@ Compile = Callable[[LaunchConfig], Any]
 
 
 class Tunings:
-    """What is known and what is open about one launch that is being bound."""
+    """The answers and open questions of a launch that is being bound."""
 
     def __init__(
         self, config: LaunchConfig, words: str, launch: LaunchTuning | None, halo: HaloTuning | None
@@ -77,8 +77,8 @@ class Tunings:
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
-    """What the tuner has to say about a kernel (its text) on these sites. Raises ParameterError for
-    an experiment that no kernel can be launched by."""
+    """The tuner's text about a kernel on these sites. Raises ParameterError for an experiment that
+    no kernel can be launched by."""
     requested = mode()
     gpu = lattice.gpu
     digest = kernel_cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
@@ -147,7 +147,7 @@ def _forced_config() -> LaunchConfig | None:
 
 
 def _usable(entry: Entry | None, width: int) -> LaunchConfig | None:
-    """What a remembered answer says, if this kernel can be started like that; files may be edited."""
+    """The stored answer, if this kernel can be started by it; files may be edited."""
     config = None if entry is None else LaunchConfig.parse(entry.chosen)
     return config if config is not None and config.width <= width else None
 
@@ -168,7 +168,7 @@ def sites_at_once(gpu: Any, function: Any, threads: int) -> int:
 
 
 class LaunchTuning:
-    """Which launch configuration of a kernel is fastest, asked by this rank alone: nothing here communicates."""
+    """Which launch configuration of a kernel is fastest, resolved by this rank alone: nothing here communicates."""
 
     compile_config: Compile
 
@@ -216,7 +216,7 @@ class LaunchTuning:
                 return None
             return self._tuned(kernel, trial).entry(self.question)
         finally:
-            # also after an error: the launch goes on as it was
+            # also after an error: the launch is restored
             _start(kernel, kernel.function, DEFAULT_LAUNCH)
             trial.finish()
 
@@ -268,7 +268,7 @@ class LaunchTuning:
 
 
 class HaloTuning:
-    """Which halo policy is fastest for a launch, asked by all its ranks together.
+    """Which halo policy is fastest for a launch, resolved by all its ranks together.
 
     `auto` takes any policy, `auto-graph` one whose exchanges can be recorded in graphs.
     """
@@ -279,7 +279,7 @@ class HaloTuning:
         self.graphs = graphs
 
     def words(self) -> str:
-        """What is known before the ranks have met."""
+        """What is known before ranks communicate."""
         entry = self.tuner.recall(self.question)
         if entry is None:
             return "auto: decided at the first exchange"
@@ -364,8 +364,8 @@ class HaloTuning:
 
 @contextlib.contextmanager
 def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
-    """Meanwhile these kernels, on devices of several ranks, have halo policies whose exchanges can be recorded: their own, or where
-    nobody asked for it by name the first that can be. Collective. Raises RecordingError, on all ranks."""
+    """While this lasts these kernels, on devices of several ranks, have halo policies whose exchanges can be recorded: their
+    own, or, where it was not requested by name, the first that can be. Collective. Raises RecordingError, on all ranks."""
     changed: list[tuple[Any, str]] = []
     try:
         for kernel in dict.fromkeys(kernels):

@@ -1,14 +1,14 @@
-"""Updates run on machines that are only described: every halo policy, what its parts take, and which wins.
+"""Updates simulated on described machines: every halo policy, the times of its parts, and the fastest one.
 
 An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the policy takes on a
 device (core/halo/halo_schedule) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
-and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known
-of a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
-`Device` (`kernel_seconds`), or as long as the caller says.
+and each rank's memory, which its kernels share with each other and with what it sends and receives. Missing entries of a
+machine cost nothing. Nothing here is measured: the time of a kernel follows from its bytes and operations on the
+machine's `Device` (`kernel_seconds`), or is given by the caller.
 
-A kernel of n sites takes `launch`, and then the root of the sum of squares of four times: that of its bytes from
-memory, of all its reads and writes through caches, of its operations, and of one thread's own reads. The first three
-are roofs, reached where they are far apart; the last is what few sites take. Fields that fit a cache come from memory
+A kernel of n sites takes `launch`, plus the root of the sum of squares of four times: that of its bytes from memory,
+of all its reads and writes through caches, of its operations, and of one thread's own reads. The first three are
+roofs, reached where they are far apart; the last dominates for few sites. Fields that fit a cache come from memory
 in part.
 """
 
@@ -32,8 +32,7 @@ from jali.planner.machine import GIGA, MICRO, Device, Machine
 
 MOST_RANKS = 1 << 14
 EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)
-"""Marks of the simulator, whose first number says what goes first where memory is short: what devices' priorities
-do."""
+"""Marks of the simulator; the first number is the priority where memory is short, as devices' priorities."""
 SENDING = ("put", "exchange", "message")
 LONG_WAVES = 4
 """Bulks of more waves of sites have their boundary beside their end (core/halo/gpu_launch)."""
@@ -62,12 +61,12 @@ class Span:
 
 @dataclass(frozen=True)
 class PolicyPrediction:
-    """A halo policy. Seconds of the rank that ends last; `why_not` says why it cannot work on this machine, then all
+    """A halo policy. Seconds of the rank that ends last; `why_not` is why it cannot work on this machine, then all
     are 0.
 
     `time` is the whole update, `host` what the host needs to put it on streams (which decides where it is longer than
-    the rest). `pack`, `transfer`, `bulk` and `boundary` say when those are under way, `exchange` all of the halos' way,
-    `wait` how long nothing is computed for want of halos.
+    the rest). `pack`, `transfer`, `bulk` and `boundary` are the times of these parts, `exchange` that of the whole
+    exchange, `wait` how long the kernel waits for halos.
     """
 
     policy: str
@@ -333,7 +332,7 @@ class _PolicyGraph:
         return [node for message in self.parts[rank].sent for node in self.nodes[rank, message.key]]
 
     def received(self, rank: int, upto: int) -> list[int]:
-        """The messages that a rank gets, of directions up to one."""
+        """The messages that a rank receives, of directions up to one."""
         return [node for m in self.to[rank] if m.direction <= upto for node in self.nodes[m.source, m.key]]
 
     # -- the two kinds of ranks
@@ -524,7 +523,7 @@ class _PolicyGraph:
         self.graph.finish()
         return _core.simulate_graph(self.graph, self.core)
 
-    # -- what came of it
+    # -- results
 
     def simulated(self) -> PolicyPrediction:
         """The prediction for the policy, of the rank that ends last."""
@@ -571,9 +570,9 @@ def simulate_update(
     """Simulates an update of a lattice of these extents, split over a grid of ranks, with every halo policy, or those
     named.
 
-    The machine gets as many nodes as that takes; ranks fill them from the first on. `site_seconds` is what the kernel
-    was measured to take per site on one rank, in place of what its bytes and operations say. Raises ParameterError for
-    a machine without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
+    The machine has as many nodes as needed; ranks fill them from the first on. `site_seconds` is what the kernel was
+    measured to take per site on one rank, in place of the time by bytes and operations. Raises ParameterError for a
+    machine without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
     """
     for name, numbers in (("extents", extents), ("grid", grid)):
         if not isinstance(numbers, Sequence | np.ndarray) or not all(

@@ -1,10 +1,10 @@
-"""What an update is on each rank of a split lattice: sites in bulk and boundary, what work they are, which ghosts
-travel.
+"""An update on each rank of a split lattice: sites in bulk and boundary, their work, the ghosts that are
+exchanged.
 
-An `Update` is made from a bound kernel, of any lattice; `Update.on(extents, grid)` says what it is on a lattice of
-other extents over other ranks, from geometry alone: nothing is allocated, so the ranks may be thousands that nobody
-has. The bulk is a box, since a site is in it if all its reads stay inside, and an intersection of shifted boxes is one.
-Shares of colourings other than even and odd are those of their number of colours.
+An `Update` is made from a bound kernel, of any lattice; `Update.on(extents, grid)` is the same update on a lattice of
+other extents over other ranks, from geometry alone: nothing is allocated, so there may be thousands of ranks. The bulk
+is a box, since a site is in it if all its reads stay inside, and an intersection of shifted boxes is one. Shares of
+colourings other than even and odd are those of their number of colours.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class SplitUpdate:
                 margins[d] = (max(low, -step), max(high, step))
         return tuple(margins)
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 - goes with the simulation that asks
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - deleted with its simulation
     def _works(self, extents: tuple[int, ...], odd_origin: int) -> tuple[Work, Work, dict[int, Work]]:
         update, ndim = self.update, self.update.ndim
         inner = [

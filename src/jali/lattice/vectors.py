@@ -1,4 +1,4 @@
-"""Fields as vectors: see `jali.vectors` for what is asked of them.
+"""Fields as vectors: see `jali.vectors` for the protocol.
 
 An update of several fields is one kernel. Its pattern, which fields are combined and with which numbers, is fixed while tracing; the
 numbers are run-time arguments, so one kernel serves all iterations, whether they are Python's or `Scalar`s.
@@ -62,7 +62,7 @@ def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -
 
 
 class FieldVectors:
-    """What solvers ask of vectors, for fields; `jali.vectors.Vectors` describes it."""
+    """The vector operations of solvers, for fields; `jali.vectors.Vectors` describes them."""
 
     def check(self, name: str, x: Field, like: Field) -> None:
         """Raises LayoutError unless x could be added to `like`."""
@@ -152,7 +152,8 @@ class FieldVectors:
         return alone or not why_ranks_need_the_host(x.lattice)
 
     def check_interval(self, x: Field) -> int:
-        """After how many iterations the host looks: where waiting costs more than the iterations in between, not each."""
+        """After how many iterations the host checks: more than one where waiting costs more than the iterations in
+        between."""
         return 8 if x.lattice.gpu is not None and self.repeats(x) else 1
 
     def number(self, x: Field, value: float) -> Scalar:

@@ -3,7 +3,7 @@
 A derivative is one, and its adjoint is another: its transpose, which is found here entry by entry. So both are applied in the same
 way, each rank computing its own rows, for which it needs columns of others but adds nothing to theirs.
 
-What comes out has the bits of the serial library where rows have the order of its terms: an entry is `times * x / over`, entries are
+Results have the bits of the serial library where rows have the order of its terms: an entry is `times * x / over`, entries are
 added from left to right, and the sum is divided at the end.
 """
 
@@ -43,7 +43,8 @@ class Entry(NamedTuple):
 
 
 class Band:
-    """A square matrix of `n` rows: those in `rows` have `terms`, others what `special` says, or nothing. All of it over `divisor`."""
+    """A square matrix of `n` rows: those in `rows` have `terms`, others the entries of `special`, or none. All are
+    divided by `divisor`."""
 
     def __init__(
         self,
@@ -185,9 +186,10 @@ class ByCore(ByLibrary):
 
 
 def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
-    """Regular rows that need nothing of others, of a C-ordered part into a C-ordered `out`. Other rows of `out` may be overwritten.
+    """Regular rows that need no other rank's elements, of a C-ordered part into a C-ordered `out`. Other rows of
+    `out` may be overwritten.
 
-    The part is gone through as one long vector, in which a column is so many elements away, whatever the axis.
+    The part is processed as one long vector, in which a column is so many elements away, for any axis.
     """
     outer, rows, inner = x.array.shape
     begin = x.begin
@@ -213,7 +215,7 @@ def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0
 def other_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """The rows that `inner_rows` leaves, one by one."""
     begin, rows = x.begin, x.array.shape[1]
-    if 0 in out.shape:  # of which nothing came, since there is nothing to compute
+    if 0 in out.shape:  # empty, so nothing to compute
         return
     first, last = band.inner(begin, begin + rows)
     scratch = None

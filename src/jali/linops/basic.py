@@ -1,6 +1,6 @@
 """Operators without arithmetic worth the name: identity, zero, diagonal, restriction, transposition of axes.
 
-Those of arrays take arrays of their `dims` and flat vectors, whose parts lie along the first axis, and give back the same kind.
+Those of arrays take arrays of their `dims` and flat vectors, whose parts lie along the first axis, and return the same kind.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ class Diagonal(LinearOperator):
 class Restriction(LinearOperator):
     """The elements whose index along `axis` is in `iava`, of an array of `dims`; the adjoint puts them back, between zeros.
 
-    Vectors are scattered along axis `split`, evenly or as `local_shapes` say, or all ranks have them. Nothing is communicated: what is
-    taken stays where it was. Raises ParameterError for indices that do not exist, twice the same, or not in rising order where `axis`
-    is the one that is split.
+    Vectors are scattered along axis `split`, evenly or by `local_shapes`, or all ranks have them. Nothing is communicated: the
+    selected elements stay on their ranks. Raises ParameterError for indices that do not exist, twice the same, or not in rising
+    order where `axis` is the one that is split.
     """
 
     takes_stacks = False
@@ -177,7 +177,7 @@ class Restriction(LinearOperator):
         self._after, self._mine = self._restricted(self._before)
 
     def _restricted(self, before: Layout) -> tuple[Layout, np.ndarray]:
-        """The layout of what is taken, and this rank's indices, local ones."""
+        """The layout of the selected elements, and this rank's local indices."""
         if self.axis != self.split:
             shapes = [list(shape) for shape in before.local_shapes]
             for shape in shapes:
@@ -237,8 +237,8 @@ class Restriction(LinearOperator):
 class Transpose(LinearOperator):
     """An array of `dims` with its axes in another order, as `numpy.transpose` has it, split along the axis of the same number as before.
 
-    One all-to-all where the axis that comes to the split place is another one, else none; what all ranks have takes none either. What
-    comes out is split evenly. Raises ParameterError for what is no order of axes.
+    One all-to-all where the axis that comes to the split place is another one, else none; what all ranks have takes none
+    either. The result is split evenly. Raises ParameterError for an invalid order of axes.
     """
 
     takes_stacks = False

@@ -1,8 +1,8 @@
 """Operators of blocks: each rank has a list of local operators, which act on its part of a vector.
 
-BlockDiag communicates nothing; a column of blocks (VStack) is one all-reduce in its adjoint, a row of them (HStack) one in itself.
-The shape of the whole is known after the ranks have exchanged the sizes of their blocks, once, at its first use.
-A rank may have no block. An exception of a local operator is that of its rank; the others hear of it where they next wait.
+BlockDiag communicates nothing; a column of blocks (VStack) is one all-reduce in its adjoint, a row of them (HStack) one in
+itself. The shape of the whole is known after the ranks have exchanged the sizes of their blocks, once, at its first use. A rank
+may have no block. An exception of a local operator is raised on its rank; the others raise RankError where they next wait.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Blocks(LinearOperator):
                 )
 
     def __repr__(self) -> str:
-        if "_all" not in self.__dict__:  # to ask the others would be collective
+        if "_all" not in self.__dict__:  # a query of the others would be collective
             return (
                 f"<{type(self).__name__} of {counted(len(self.ops), 'operator')} on rank {self._ranks.rank}>"
             )
@@ -117,7 +117,7 @@ class _Blocks(LinearOperator):
 
     @lazy_property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the whole. Collective when it is first asked for."""
+        """Rows and columns of the whole. Collective at its first use."""
         rows, columns, _ = self._all
         return (
             rows[0] if self._side == "row" else sum(rows),
@@ -204,7 +204,7 @@ class _Blocks(LinearOperator):
         return self._apply(x, False)
 
     def _plan(self, x: Any, forward: bool) -> _BlocksPlan:
-        """What is done with vectors like `x`, which are looked at when the first comes."""
+        """The work for vectors like `x`, which is determined at the first one."""
         self._check(x, self.shape[1 if forward else 0], "x" if forward else "x of the adjoint")
         layout, dtype = self._result(x, forward)
         if len(self._plans) >= MOST_KEPT:
@@ -265,7 +265,8 @@ class _Blocks(LinearOperator):
 
 
 class _BlocksPlan:
-    """How vectors of one layout, type and library are applied: where the result lives, and the blocks with what they read and write."""
+    """How vectors of one layout, type and library are applied: the layout of the result, and the blocks with what
+    they read and write."""
 
     __slots__ = ("dtype", "flat", "layout", "namespace", "shape", "steps", "summed")
     layout: Layout
@@ -292,8 +293,9 @@ class BlockDiag(_Blocks):
     matrices. `mask` gives ranks a number; results are vectors of the groups of ranks with the same. `dtype` is that of the operator
     (default: the one that holds elements of all blocks).
 
-    Vectors have as many elements on each rank as its blocks together take; ShapeError for others. Blocks act on parts, whatever these are of
-    the whole; what they give is taken to be in the same order, so that parts of columns of a matrix give such parts.
+    Vectors have as many elements on each rank as its blocks together take; ShapeError for others. Blocks act on parts, in any
+    distribution of the whole; what they give is taken to be in the same order, so that parts of columns of a matrix give such
+    parts.
     """
 
     _side = "diagonal"

@@ -1,4 +1,4 @@
-"""Matrices, kernels and filters in the type that a user wants."""
+"""Matrices, kernels and filters in the requested type."""
 
 from __future__ import annotations
 

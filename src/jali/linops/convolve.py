@@ -95,7 +95,7 @@ class _NonStationary(LinearOperator):
         return found if given is x else flattened(found)
 
     def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
-        """From what lies in the box `around` to what lies in `box`."""
+        """From the elements of the box `around` to those of `box`."""
         raise NotImplementedError
 
 
@@ -122,7 +122,7 @@ class NonStationaryConvolve1D(_NonStationary):
         if number is None or not -len(shape) <= number < len(shape):
             raise ShapeError(f"axis {value_shown(axis)} does not exist in an array of shape {shape}")
         self.axis = number % len(shape)
-        namespace_of(hs)  # which says what is none
+        namespace_of(hs)  # which raises for what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:
             raise ShapeError(
                 f"filters hs must have odd length, in shape (filters, length); these have shape {hs.shape}"

@@ -1,9 +1,9 @@
-"""What is known of an operator as a whole: its matrix, its eigenvalues, its condition, its trace.
+"""Properties of an operator as a whole: its matrix, eigenvalues, condition number and trace.
 
-All are collective, and all ranks get the same. The matrix costs one application for each column; what is computed from it is
-limited in size. A few eigenvalues are found by ARPACK (SciPy's), which runs on rank 0 and tells the others what to apply: so
-their number of steps cannot differ. Where several ranks have copies of a part (`A.copies`), A is tried on vectors whose copies are
-equal, and is as a whole what takes each copy to the same copy.
+All are collective, with the same result on all ranks. The matrix costs one application for each column; computations from it
+are limited in size. A few eigenvalues are found by ARPACK (SciPy's), which runs on rank 0 and sends the others each vector:
+so their number of steps cannot differ. Where several ranks have copies of a part (`A.copies`), A is tried on vectors whose
+copies are equal, and is as a whole what takes each copy to the same copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_ELEMENTS = 1 << 27  # of a matrix, 1 GiB of float64, that every rank is to 
 
 
 def space(A: Any, like: Any, what: str) -> Any:
-    """Where vectors live that A takes."""
+    """The layout of A's arguments."""
     found = A.domain() if like is None else spaces.space_of(like)
     if found is None:
         raise ParameterError(
@@ -37,7 +37,7 @@ def space(A: Any, like: Any, what: str) -> Any:
 
 
 def _near(like: Any) -> Any:
-    """A local part that tells where numbers are to be."""
+    """A local part, which determines where numbers are allocated."""
     while hasattr(like, "distarrays"):
         like = like.distarrays[0]
     return None if like is None else like.local
@@ -46,7 +46,8 @@ def _near(like: Any) -> Any:
 def matrix(A: Any, like: Any = None, most_elements: int = MOST_ELEMENTS) -> np.ndarray:
     """A as an array of NumPy, on every rank. Elements are in the order of `asarray()`.
 
-    `like` is a vector whose layout A takes, where A does not say. Raises ShapeError where A has more than `most_elements`.
+    `like` is a vector with the layout of A's argument, where A does not define it. Raises ShapeError where A has more
+    than `most_elements`.
     """
     where = space(A, like, "todense")
     if math.prod(A.shape) > most_elements:
@@ -86,8 +87,8 @@ def eigenvalues(
     """The `count` eigenvalues of largest modulus, or all; of an A that is not square its singular values. They are sorted by value, not
     by modulus, the largest first; complex ones by their real parts.
 
-    `symmetric` says that A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of
-    its own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
+    `symmetric`: A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of its
+    own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
     """
     if count is not None:
         positive("neigs", count)
@@ -103,7 +104,7 @@ def eigenvalues(
         else:
             values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
         return _largest(values, count)
-    if find_spec("scipy") is None:  # said by all ranks, of which one alone asks ARPACK
+    if find_spec("scipy") is None:  # raised by all ranks, since only one calls ARPACK
         raise ParameterError(
             f'eigs: {count} of {size} eigenvalues need SciPy, which is not installed: pip install "jali[arrays]", or ask for all (neigs=None)'
         )
@@ -138,7 +139,7 @@ def _largest(values: np.ndarray, count: int | None) -> np.ndarray:
 def _from_rank_0(
     ranks: Any, apply: Callable[[np.ndarray], np.ndarray], solve: Callable[[Any], np.ndarray], size: int, kind: Any
 ) -> np.ndarray:  # fmt: skip
-    """What `solve` finds on rank 0 with an operator of this size that all ranks apply together."""
+    """The result of `solve` on rank 0 with an operator of this size that all ranks apply together."""
     message = np.zeros(size + 1, kind)  # a vector, and whether it is to be applied
     if ranks.rank > 0:
         while ranks.broadcast(message, 0)[size] != 0:
@@ -178,7 +179,7 @@ def condition(A: Any, like: Any = None) -> float:
 
 def trace(A: Any, evaluations: int | None = None, like: Any = None, seed: int = 0) -> Any:
     """Sum of the diagonal: exactly, from the matrix, or as the mean of z^T A z over so many random vectors z of +1 and -1
-    (Hutchinson, Commun. Stat. Simul. Comput. 18 (1989) 1059). Raises ShapeError for what is not square."""
+    (Hutchinson, Commun. Stat. Simul. Comput. 18 (1989) 1059). Raises ShapeError for an operator that is not square."""
     if A.shape[0] != A.shape[1]:
         raise ShapeError(f"only square operators have a trace, not {A!r}")
     if evaluations is not None:

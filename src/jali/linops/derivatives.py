@@ -1,6 +1,6 @@
 """Derivatives by finite differences of arrays that are spread over ranks: first, second, Laplacian, gradient.
 
-Formulas and the treatment of edges are those of PyLops (`pylops.FirstDerivative` and friends), to the last bits. Coefficients:
+Formulas and the treatment of edges are those of PyLops (`pylops.FirstDerivative` and similar), to the last bits. Coefficients:
 B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced grids", Math. Comp. 51 (1988) 699, table 1.
 """
 
@@ -103,8 +103,8 @@ class FirstDerivative(_OneAxis):
     - `edge`: whether centered ones have lower orders at the ends, where they are 0 otherwise.
     - `axis`: along which; the first, as old scripts expect, and not the last as in serial PyLops.
 
-    See `StencilOperator` for what it acts on. Raises ParameterError for an unknown kind or order, ShapeError for an axis that does not
-    exist and where `edge` needs more samples.
+    See `StencilOperator` for its arguments. Raises ParameterError for an unknown kind or order, ShapeError for an axis that
+    does not exist and where `edge` needs more samples.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Laplacian(StencilOperator):
 class Gradient(StencilOperator, StackedLinearOperator):
     """First derivatives along all axes, as a stack of arrays; the adjoint takes such a stack.
 
-    `sampling` is one number or one for each axis; `kind` and `edge` are those of `FirstDerivative`. Raises what it raises, and
+    `sampling` is one number or one for each axis; `kind` and `edge` are those of `FirstDerivative`. Raises its errors, and
     ShapeError for stacks of another number of arrays.
     """
 

@@ -30,9 +30,10 @@ def dottest(
 ) -> bool:
     """Whether (A u)^H v and u^H (A^H v) agree to `atol` plus `rtol` times the larger one, or to rounding. Collective.
 
-    `u` is a vector that A takes, `v` one that its adjoint takes: random ones by default, of the operator's type, where it says which
-    layouts these have (`domain`, `range_`). `nr` and `nc`, if given, are rows and columns that the operator has to have. With `show`
-    rank 0 writes the numbers to standard output. Where models are real, as A^H gives them too, real parts are compared.
+    `u` is a vector that A takes, `v` one that its adjoint takes: random ones by default, of the operator's type, where it
+    defines their layouts (`domain`, `range_`). `nr` and `nc`, if given, are rows and columns that the operator has to have.
+    With `show` rank 0 writes the numbers to standard output. Where models are real, as A^H gives them too, real parts are
+    compared.
 
     Raises AssertionError where they do not agree, unless `raiseerror` is False; ParameterError where `u` or `v` is missing.
     """

@@ -43,9 +43,10 @@ class FFTND(LinearOperator):
     - `workspace`, `provider`: see `jali.fft.FftPlan`.
 
     It takes vectors of one dimension, whose elements are those of the array in C order, and arrays of shape `dims` (the adjoint
-    `dimsd`), split in any way. What it gives is alike: an array is split along the same axes; a vector is split evenly where the given
-    one was, else by the array's rows. The other way gives back what this one took last. Raises ShapeError for axes that do not exist or
-    occur twice and for arguments that do not fit them, ParameterError for unknown words, samplings of 0 and extents that are not positive.
+    `dimsd`), split in any way. Its result is alike: an array is split along the same axes; a vector is split evenly where the
+    given one was, else by the array's rows. The other way gives back what this one took last. Raises ShapeError for axes that
+    do not exist or occur twice and for arguments that do not fit them, ParameterError for unknown words, samplings of 0 and
+    extents that are not positive.
     """
 
     takes_stacks = False

@@ -33,12 +33,12 @@ def from_functions(
 ) -> LinearOperator:
     """The operator of this shape whose application is `matvec(x)`, and that of its adjoint `rmatvec(y)`.
 
-    They take and give distributed arrays or, with `parts`, this rank's part of them, flat: what they give is then the part of a flat
-    vector, whose sizes the ranks exchange at the first use of a layout. A function may give the same array
-    every time: what is made of the operator (sums, stacks, matrices) takes copies where it holds one over another call.
+    They take and return distributed arrays or, with `parts`, this rank's part of them, flat: the result is then the part of a
+    flat vector, whose sizes the ranks exchange at the first use of a layout. A function may return the same array every time:
+    operators made of this one (sums, stacks, matrices) copy it where they hold it over another call.
 
-    Raises ParameterError for what are no functions; the operator does where they give something else, and ShapeError where that has
-    not so many elements as the shape says.
+    Raises ParameterError for arguments that are not functions; the operator raises it for other results, and ShapeError where
+    their number of elements is not that of the shape.
     """
     if not callable(matvec) or not callable(rmatvec):
         raise ParameterError(
@@ -110,7 +110,7 @@ class _OfParts(_OfVectors):
             forward,
             x.layout.local_shapes,
             x.layout.axes,
-        )  # the same on all ranks, who exchange sizes together
+        )  # the same on all ranks, which exchange sizes together
         if key not in self._sizes:
             if len(self._sizes) >= MOST_KEPT:
                 self._sizes.clear()

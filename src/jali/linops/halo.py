@@ -67,9 +67,9 @@ class Halo(LinearOperator):
     - `grid`: ranks along each axis; by default all lie along the last one.
     - `base_comm`: the ranks, a communicator of jali or of mpi4py.
 
-    Vectors are flat, each part a block in C order, or arrays of shape `dims` on this grid; what comes out has the same form. One
-    exchange each way, corners included: the adjoint sends halos back to where they came from, which adds them up. `crop` takes them off
-    instead, which is not the adjoint, but the inverse: `crop(A x) = x`.
+    Vectors are flat, each part a block in C order, or arrays of shape `dims` on this grid; the result has the same form. One
+    exchange each way, corners included: the adjoint sends halos back to where they came from, which adds them up. `crop` takes
+    them off instead, which is not the adjoint, but the inverse: `crop(A x) = x`.
 
     Raises ShapeError for grids, halos and vectors that do not fit, and for vectors that are not Partition.SCATTER.
     """

@@ -19,9 +19,9 @@ from jali.errors import ParameterError, ShapeError
 class LocalOperator:
     """Anything with `shape`, `dtype`, `matvec` and `rmatvec`, or a matrix of NumPy or CuPy.
 
-    `forward(x, out)` and `adjoint(x, out)` apply it, where its `dtype` is real to the real and the imaginary parts of complex vectors.
-    Tensors of PyTorch are passed to it as arrays of NumPy or CuPy in the same memory, by DLPack.
-    Raises ParameterError for what is no operator.
+    `forward(x, out)` and `adjoint(x, out)` apply it, where its `dtype` is real to the real and the imaginary parts of complex
+    vectors. Tensors of PyTorch are passed to it as arrays of NumPy or CuPy in the same memory, by DLPack. Raises ParameterError
+    for an object that is not an operator.
     """
 
     def __init__(self, op: Any) -> None:

@@ -177,9 +177,9 @@ class SummaMatrixMult(_MatrixProduct):
 
     Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A.
     `x` is the flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes
-    with this grid; what comes out has the same form. With M from K on, a step of each application is a broadcast in the row and
-    one in the column, of the adjoint a broadcast in the row and a reduction in the column. With fewer columns an application is
-    a transposition of the grid, an all-gather in the column and a reduce-scatter in the row; the adjoint is these the other way
+    with this grid; the result has the same form. With M from K on, a step of each application is a broadcast in the row and one
+    in the column, of the adjoint a broadcast in the row and a reduction in the column. With fewer columns an application is a
+    transposition of the grid, an all-gather in the column and a reduce-scatter in the row; the adjoint is these the other way
     round.
     """
 
@@ -287,7 +287,8 @@ class SummaMatrixMult(_MatrixProduct):
     # Here blocks are transposed, so that those of several ranks lie one after the other in memory.
 
     def _moving_x(self, mine: Any, columns: Shape, namespace: Any) -> Any:
-        """X[c, :] comes to all ranks (., c); what A[r, c] makes of it is summed over c, and rank (r, m) keeps Y[r, m]."""
+        """X[c, :] is sent to all ranks (., c); what A[r, c] makes of it is summed over c, and rank (r, m) keeps Y[r,
+        m]."""
         along, down = self._lines
         block = self._mirrored(namespace.contiguous(mine.T), self.columns[self.column], columns, namespace)
         x = _all_gather(down, block, columns, namespace)
@@ -295,7 +296,8 @@ class SummaMatrixMult(_MatrixProduct):
         return namespace.contiguous(_reduce_scatter(along, part, columns, self.column, namespace).T)
 
     def _moving_y(self, mine: Any, columns: Shape, namespace: Any) -> Any:
-        """Y[r, :] comes to all ranks (r, .); what the adjoint of A[r, c] makes of it is summed over r, and goes back."""
+        """Y[r, :] is sent to all ranks (r, .); its product with the adjoint of A[r, c] is summed over r, and sent
+        back."""
         along, down = self._lines
         y = _all_gather(along, namespace.contiguous(mine.T), columns, namespace)
         if self.At is not None:

@@ -1,9 +1,9 @@
 """Linear operators between distributed arrays, and their algebra: sums, products, powers, adjoints.
 
 An operator has a `shape` in elements of the whole vectors, a `dtype`, and two functions, `_matvec` and `_rmatvec`, which take a
-DistributedArray (or a stack of them) and return a new one. `dims` and `dimsd` are the shapes of what goes in and comes out where
-these are arrays. Vectors bring their ranks and their memory along, so that operators know of neither unless they must. What is
-made of operators keeps what it is made of, and communicates nothing itself.
+DistributedArray (or a stack of them) and return a new one. `dims` and `dimsd` are the shapes of input and output where these
+are arrays. Ranks and memory are those of the vectors, so operators depend on neither unless they must. A composed operator
+keeps its operators, and communicates nothing itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from jali.linops.validation import positive
 
 Vector = DistributedArray | StackedDistributedArray
 AS_OPERATOR = "jali.linops.aslinearoperator makes an operator of distributed arrays of a serial one"
-MOST_KEPT = 16  # layouts that an operator knows the results of
+MOST_KEPT = 16  # layouts whose results an operator has cached
 
 
 class LinearOperator:
@@ -56,9 +56,7 @@ class LinearOperator:
     takes_stacks = True  # whether a vector may be a stack
     of_arrays = False  # whether vectors are arrays of `dims`, or these made flat, so that it matters in which order elements are
     copies = 1  # so many ranks, one after the other, have the same part of a vector; 0: as it is of the operators beside it
-    keeps_order = (
-        False  # whether elements that come out are in the order of those that go in, whatever that is
-    )
+    keeps_order = False  # whether results have the order of elements of the arguments, in any order
     gives_new = True  # whether what an application gives is never written to by a later one
 
     def __init__(
@@ -113,13 +111,13 @@ class LinearOperator:
         return communicator_of(self._base_comm)
 
     def domain(self) -> Space | None:
-        """Where vectors live that it takes: a layout, or a list of them for stacks. None where it takes several or does not know."""
+        """The layout of its arguments, or a list of them for stacks. None where there are several or it is not known."""
         if self._local is None:
             return None
         return layout_of(self.communicator, self.shape[1], Partition.BROADCAST)
 
     def range_(self) -> Space | None:
-        """Where vectors live that it gives for those of its domain, and that its adjoint takes; None as there."""
+        """The layout of its results for arguments of its domain, and of its adjoint's arguments; None as there."""
         if self._local is None:
             return None
         return layout_of(self.communicator, self.shape[0], Partition.BROADCAST)
@@ -137,8 +135,8 @@ class LinearOperator:
         return with_mutable_views(self._rmatvec if not self.of_arrays else self._backward, x)
 
     def flat_order(self, space: Space, forward: bool) -> Any:
-        """As what flat vectors of this layout (of each layout of a list, for stacks) are taken where nobody said in which order their
-        elements are: a layout that says so (`Layout.flat_of`), None where any will do."""
+        """How flat vectors of this layout (of each layout of a list, for stacks) are interpreted without a given order of
+        elements: a layout with that order (`Layout.flat_of`), None where any order is valid."""
         if not isinstance(space, Layout):
             return [LinearOperator.flat_order(self, one, forward) for one in space]
         return space.as_c_order if self.of_arrays and space.ndim == 1 else None
@@ -152,7 +150,7 @@ class LinearOperator:
         )
 
     def _on_arrays(self, function: Any, x: Any, dims: tuple[int, ...]) -> Any:
-        """A function of arrays, of what `x` is the flattening of if it is one: then what it gives is made flat as well."""
+        """A function of arrays, of what `x` is the flattening of if it is one: then its result is flattened as well."""
         if type(x) is DistributedArray and (x.layout.ndim != 1 or x.layout.flat_of is C_ORDER):
             return in_c_order(function(x))
         if not isinstance(x, Vector):
@@ -166,7 +164,7 @@ class LinearOperator:
         return in_c_order(function(x)) if x is given else flattened(function(x))
 
     def _as_array(self, x: Any, dims: tuple[int, ...]) -> Any:
-        """What it is the flattening of; itself where its elements are in C order."""
+        """The array that it is the flattening of; itself where its elements are in C order."""
         if isinstance(x, StackedDistributedArray):
             parts = [self._as_array(one, dims) for one in x.distarrays]
             same = all(a is b for a, b in zip(parts, x.distarrays, strict=True))
@@ -219,7 +217,7 @@ class LinearOperator:
         return DistributedArray.of(layout, out, x._base_comm)
 
     def _result(self, x: DistributedArray, forward: bool) -> tuple[Layout, np.dtype[Any]]:
-        """Layout and type of what comes of `x`. ShapeError where `x` does not lie as it should; looked at once for each layout."""
+        """Layout and type of the result for `x`. ShapeError where the layout of `x` does not fit; checked once for each layout."""
         key = (x.layout, x.local.dtype, forward)
         found = self._kept.get(key)
         if found is None:
@@ -300,13 +298,13 @@ class LinearOperator:
         """The conjugate of A."""
         return _made(ConjLinearOperator, self.shape, self.dtype, self.dims, self.dimsd, self)
 
-    # --- what is known of it as a whole ---------------------------------------------------------------------
+    # --- properties of the whole ---------------------------------------------------------------------
 
     def div(self, y: Vector, maxiter: int = 100) -> Any:
         """x with the least |A x - y|, by at most so many iterations of `jali.solvers.lsqr`: also `A / y`.
 
-        Square operators are solved so too, since nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for
-        those that are. Raises ParameterError for what is no number of iterations, ShapeError where `y` does not fit.
+        Square operators are solved likewise, since they need not be Hermitian and positive definite; `jali.solvers.cg` is for
+        those that are. Raises ParameterError for an invalid number of iterations, ShapeError where `y` does not fit.
         """
         from jali.solvers import lsqr
 
@@ -325,8 +323,8 @@ class LinearOperator:
         maxiter: int | None = None,
         like: Vector | None = None,
     ) -> np.ndarray:
-        """The eigenvalues of largest modulus, sorted from the largest value to the smallest, so that a negative one comes late, however
-        large its modulus; complex ones by their real parts. Of an operator that is not square its singular values. See
+        """The eigenvalues of largest modulus, sorted from the largest value to the smallest, so that a negative one is late,
+        however large its modulus; complex ones by their real parts. Of an operator that is not square its singular values. See
         `jali.linops.dense`."""
         return dense.eigenvalues(self, neigs, symmetric, maxiter, like)
 
@@ -378,7 +376,7 @@ class StackedLinearOperator(LinearOperator):
 
 
 class _Of(LinearOperator):
-    """Made of these operators, and a number."""
+    """Composed of these operators, and a number."""
 
     def __init__(self, shape: tuple[int, int], dtype: Any, *args: Any) -> None:
         super().__init__(shape=shape, dtype=dtype)

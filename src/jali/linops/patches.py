@@ -1,7 +1,7 @@
 """An operator on overlapping windows of an array that is spread over ranks: each window has one owner, its data may have several.
 
-The forward operator goes from windows to data: what the serial operator makes of a window is tapered and added where the window lies.
-So its adjoint needs an exchange like that of ghost cells, and itself the reverse of it, which adds up.
+The forward operator maps windows to data: the serial operator's result for a window is tapered and added at the window's
+position. So its adjoint needs an exchange like that of ghost cells, and itself the reverse of it, which adds up.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Patch(LinearOperator):
         self.windows: Shape = tuple(
             (n - w) // (w - o) + 1 for n, w, o in zip(data, self.nwin, self.nover, strict=False)
         )
-        LocalOperator(Op)  # which says what is none
+        LocalOperator(Op)  # which raises for what is none
         if Op.shape[0] != math.prod(self.window):
             raise ShapeError(
                 f"Op gives {Op.shape[0]} elements, a window of shape {self.window} has {math.prod(self.window)}"

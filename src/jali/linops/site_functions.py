@@ -1,8 +1,9 @@
 """Operators of site functions: what happens at a site, forward and adjoint, is a linear operator on fields and on distributed arrays.
 
-Fields go in as they are. Parts of distributed arrays become fields where they lie, so that nothing is copied; the one engine moves halos
-and computes the bulk meanwhile. Wrapping arrays takes half a millisecond an application, which matters where a kernel takes less: fields,
-and arrays whose parts are fields (engine "jali"), cost nothing of this in solvers, which use the vector that an application gives again.
+Fields are used directly. Parts of distributed arrays become fields where they lie, so that nothing is copied; the one engine
+moves halos and computes the bulk meanwhile. Wrapping arrays takes half a millisecond an application, which matters where a
+kernel takes less: fields, and arrays whose parts are fields (engine "jali"), cost nothing of this in solvers, which use the
+vector that an application gives again.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ class SiteOperator(LinearOperator):
     - `forward`, `adjoint`: site functions `f(X, out, x, *arguments)` that set `out[X]`.
     - `extents`: those of the lattice.
     - `arguments`: what both take besides: numbers, fields, distributed arrays (which become fields when they are first used).
-    - `element`, `element_out`: what a site has of the vectors that go in and come out (`jali.Vector(3)`), numbers by default; the indices
-      of an element are the last ones of arrays.
-    - `boundary`: what arrays meet beyond their edges, as that of `jali.Field`; fields have their own.
+    - `element`, `element_out`: the element per site of input and output vectors (`jali.Vector(3)`), numbers by default; the
+      indices of an element are the last ones of arrays.
+    - `boundary`: the boundary condition of arrays, as that of `jali.Field`; fields have their own.
 
-    Vectors are fields, or distributed arrays of shape `(*extents, *element.numpy_shape)` or flat, split as a lattice is: evenly along
-    one axis, or along several with the last one first, `axis=(1, 0)`. What comes out is spread as what goes in. Arrays of complex numbers
-    are fields of complex ones, whatever `element` says. `dottest` tells whether `adjoint` is one.
+    Vectors are fields, or distributed arrays of shape `(*extents, *element.numpy_shape)` or flat, split as a lattice is: evenly
+    along one axis, or along several with the last one first, `axis=(1, 0)`. Results are split as their arguments. Arrays of
+    complex numbers are fields of complex ones, regardless of `element`. `dottest` checks whether `adjoint` is one.
 
-    Raises ParameterError for what are no site functions, ShapeError and LayoutError for vectors that do not fit.
+    Raises ParameterError for arguments that are not site functions, ShapeError and LayoutError for vectors that do
+    not fit.
     """
 
     takes_stacks = False

@@ -1,4 +1,4 @@
-"""Where vectors of an operator live: a layout, or a list of these where the vector is a stack. Makes vectors there."""
+"""Layouts of an operator's vectors: a layout, or a list of these where the vector is a stack. Makes vectors there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vector = DistributedArray | StackedDistributedArray
 
 
 def space_of(x: Vector) -> Space:
-    """Where this vector lives."""
+    """The layout of this vector."""
     if isinstance(x, StackedDistributedArray):
         return [space_of(part) for part in x.distarrays]
     return x.layout

@@ -1,6 +1,6 @@
 """Operators of distributed arrays beside each other: on stacks of vectors, as blocks along a diagonal, in a column or in a row.
 
-All ranks have all of these operators; each communicates what it does alone, and nothing is added.
+All ranks have all of these operators; each communicates as it does alone, and nothing is added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jali.linops.spaces import Space, knows_order, order_for, owned, space_of
 
 
 class _Stacked(StackedLinearOperator):
-    """What the three have in common. The shape is asked of the operators when it is first asked for."""
+    """What the three have in common. The shape is read from the operators at its first use."""
 
     def __init__(self, ops: Sequence[Any], base_comm: Any = None, dtype: Any = None) -> None:
         if not isinstance(ops, list | tuple) or not ops:
@@ -46,7 +46,7 @@ class _Stacked(StackedLinearOperator):
 
     @lazy_property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the whole. Collective when it is first asked for, where that of an operator is."""
+        """Rows and columns of the whole. Collective at its first use, where that of an operator is."""
         return self._rows(), self._columns()
 
     @lazy_property

@@ -1,7 +1,7 @@
 """How matrices of differences along axes act on distributed arrays: which rows a rank needs of others, and when they travel.
 
-Where the axis of a matrix is not split, nothing travels. Where it is, messages go first, rows that need nothing of others are computed
-while they travel, and the few rows at the edges of the part when they have come.
+Where the axis of a matrix is not split, nothing travels. Where it is, messages are sent first, rows that need no other rank's
+elements are computed meanwhile, and the few rows at the edges of the part after their arrival.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class StencilPlan(NamedTuple):
 class StencilOperator(LinearOperator):
     """Square operator of band matrices along axes of an array of shape `dims`.
 
-    Vectors are arrays of shape `dims`, split along any axes, or flat, the elements in C order, split anywhere (whole rows of the first
-    axis are cheapest). What comes out is spread as what goes in. An array that all ranks have is scattered first, along the first
-    axis. Raises ShapeError for other shapes.
+    Vectors are arrays of shape `dims`, split along any axes, or flat, the elements in C order, split anywhere (whole rows of
+    the first axis are cheapest). Results are split as their arguments. An array that all ranks have is scattered first, along
+    the first axis. Raises ShapeError for other shapes.
     """
 
     takes_stacks = False
@@ -105,7 +105,7 @@ class StencilOperator(LinearOperator):
         return layout_of(layout.communicator, layout.shape, local_shapes=sizes, mask=layout.mask)
 
     def _plan(self, layout: Layout, along: Along, alone: bool) -> StencilPlan:
-        """For results of this layout; `alone` where every rank has all of what goes in."""
+        """For results of this layout; `alone` where every rank has the whole input."""
         key = (layout, along.axis, along.band)
         if key not in self._plans:
             if len(self._plans) >= MOST_PLANS:

@@ -1,4 +1,4 @@
-"""Numbers that people give to operators."""
+"""Numbers that users pass to operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def positive(name: str, value: Any) -> int:
 
 
 def distance(sampling: Any) -> float:
-    """That of samples. Raises ParameterError for what is no number, and for 0."""
+    """That of samples. Raises ParameterError for a value that is not a number, and for 0."""
     try:
         step = float(sampling)
     except (TypeError, ValueError):

@@ -1,8 +1,9 @@
-"""Plans of communication: what is done said in three words, how it is done chosen for a described machine.
+"""Plans of communication: a composition of three primitives, and its execution, chosen for a described machine.
 
-A `Composition` of multicasts, reductions and fences becomes a `Plan`, which can be checked, explained, simulated on a `Machine`,
-drawn, and run on a communicator. The planner stands above `jali.comm`, whose collectives need none of it: what they run is chosen by
-rules (`core/planning/rules.toml`). Checking, planning, searching, simulating and running are C++ (`core/composition`, `core/planning`, `core/simulation`, `core/proof`, `core/running`).
+A `Composition` of multicasts, reductions and fences becomes a `Plan`, which can be checked, explained, simulated on a
+`Machine`, drawn, and run on a communicator. The planner is a layer above `jali.comm`, whose collectives do not depend on it:
+their algorithms are chosen by rules (`core/planning/rules.toml`). Checking, planning, searching, simulating and running are C++
+(`core/composition`, `core/planning`, `core/simulation`, `core/proof`, `core/running`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Throughput is p * d / t: p ranks, buffers of p * d bytes in all (a broadcast moves p * d, a gather d per rank). The bounds
 are those of HiCCL's Table 3, for NICs that may differ: the volume that must cross a node's NICs in one direction, over
-what they carry together. They know nothing of the inside of a node. On one host the ports of the outermost level that
+what they carry together. They do not depend on the inside of a node. On one host the ports of the outermost level that
 has more than one part stand for the NICs.
 """
 

@@ -1,9 +1,9 @@
-"""What the algorithms of a call cost on a described machine, or cost when they were measured.
+"""Costs of a call's algorithms, on a described machine or as measured.
 
-By the model an algorithm costs what its plan costs: its composition, over its hierarchy, with the messages of its
-transport, simulated for all ranks (`jali.planner.simulation`). Devices' transports are those that the machine's file describes for
-halos; who has collectives itself (NCCL, the host) is taken for the cheapest algorithm over his own messages, since his own choice is
-not known. What the machine's file says nothing of has no cost, and a reason instead.
+In the model the cost of an algorithm is that of its plan: its composition, over its hierarchy, with the messages of its
+transport, simulated for all ranks (`jali.planner.simulation`). Devices' transports are those that the machine's file describes
+for halos; a library with collectives of its own (NCCL, the host's) is modelled by the cheapest algorithm over its own
+messages, since its choice is not known. An algorithm without entries in the machine's file has no cost, and a reason instead.
 
 Measured are cells of `jali tune collectives`; between two sizes times are interpolated in logarithms.
 """
@@ -91,7 +91,8 @@ class Costs:
         )  # fmt: skip
 
     def of(self, name: str, transport: str, between: str = "") -> Cost:
-        """Of an algorithm by a transport (empty: the usual one) and another between hosts, or of who has collectives itself."""
+        """The cost of an algorithm by a transport (empty: the usual one) and another between hosts, or of a library's
+        own collective."""
         try:
             algorithm = self._algorithm(name)
             if algorithm is not None:
@@ -270,7 +271,7 @@ def _time(cell: Mapping[str, Any], spec: str) -> float:
 
 
 def _check(cell: Mapping[str, Any]) -> None:
-    """Raises ValueError, KeyError or TypeError for what is no cell."""
+    """Raises ValueError, KeyError or TypeError for an invalid cell."""
     if not isinstance(cell["bytes"], int) or cell["bytes"] < 1 or cell["in_place"] not in (True, False, None):
         raise ValueError("a cell has bytes, and is in place or not")
     _kind(cell)

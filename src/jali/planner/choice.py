@@ -1,6 +1,6 @@
 """Which plan for this machine, collective and size: a search by model, with reasons.
 
-The search is core/planning/choice.hpp, which says how it goes; here machines are described ones and results have words.
+The search is core/planning/choice.hpp, which documents it; here machines are described ones and results have texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Progress = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Choice:
-    """The best plan found: its parameters and simulation; the runners-up; what was looked at and why."""
+    """The best plan found: its parameters and simulation; the runners-up; the candidates and reasons."""
 
     parameters: FormParameters
     result: Result
@@ -69,7 +69,7 @@ def choose(
 ) -> Choice:
     """The best plan found for a standard collective with a payload p * d of `size` bytes.
 
-    `ranks` (default: all of the machine) fill it from the first node on. `progress` is told what is being done.
+    `ranks` (default: all of the machine) fill it from the first node on. `progress` is called with each step.
     Raises ParameterError.
     """
     if collective not in COLLECTIVES:

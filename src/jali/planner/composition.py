@@ -1,9 +1,9 @@
-"""Compositions: any collective said in three words.
+"""Compositions: any collective in three primitives.
 
-A composition names buffers and lists, step by step, which pieces of them go where: a *multicast* sends a
+A composition names buffers and lists, step by step, the movements of their pieces: a *multicast* sends a
 piece of its root to leaves, a *reduction* combines a piece of its sources at its root, a *fence* begins the
-next step. Primitives of one step run in parallel. All ranks make the same composition; what it means is fixed
-by `evaluate`, how it is done is decided by a plan. Example, an all-reduce of `n` elements over `p` ranks:
+next step. Primitives of one step run in parallel. All ranks make the same composition; `evaluate` defines its
+result, a plan its execution. Example, an all-reduce of `n` elements over `p` ranks:
 
     c = Composition(ranks=p, dtype="float32")
     send, recv = c.buffer("send", n, parts=p), c.buffer("recv", n, parts=p, input=False)
@@ -57,7 +57,7 @@ Counts = int | Sequence[int]
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of elements of a buffer, on whatever rank a primitive names."""
+    """A run of elements of a buffer, on the rank that a primitive names."""
 
     buffer: Buffer
     offset: int
@@ -342,13 +342,13 @@ class Composition:
         scratch_limit: int | None = None,
         pack_below: int = 65536,
     ) -> Plan:
-        """A plan for this composition. With a machine and no further parameters, the best one that the model finds.
+        """A plan for this composition. With a machine and no further parameters, the best one by the model.
 
         - `machine`: name of a machine, path of its TOML file, or a `Machine`; its first ranks are used.
         - `hierarchy`: factors of the number of ranks, outermost first, like (4, 4); or the sizes of groups, level
           by level, like [[3, 5]] for uneven nodes; or "flat", "binary", a `_core.Hierarchy` (with an order of ranks).
-        - `libraries`: who carries messages, one name per level of the hierarchy or one for all; by default any.
-        - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: what each rank can carry.
+        - `libraries`: the libraries of messages, one name per level of the hierarchy or one for all; by default any.
+        - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: the share of each rank.
         - `ring`: nodes of a ring (1: none). `depth`: chunks of the pipeline.
         - `reproducible`: combine in the order of ranks: the same bits with any parameters. So are all plans where an operation does not
           commute.
@@ -379,7 +379,7 @@ class Composition:
         return self.core.describe()
 
     def _as_bytes(self, given: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8]:
-        """The same memory; types of which NumPy's buffer protocol knows nothing go in as well."""
+        """The same memory; types without support in NumPy's buffer protocol are accepted as well."""
         if given is None:
             return np.empty(0, np.uint8)
         array = np.asarray(given)
@@ -429,8 +429,8 @@ def _called(piece: Piece | Buffer) -> str:
 
 
 def _counts_on(piece: Piece | Buffer, root: int, ranks: RankNumbers) -> Iterable[tuple[int, int]]:
-    """How many elements a piece has on these ranks, (rank, elements), once where it has as many on all; the core says which
-    ranks there are none of."""
+    """How many elements a piece has on these ranks, (rank, elements), once where it has as many on all; the core refuses
+    ranks that do not exist."""
     if isinstance(piece, Piece):
         return [(root, piece.count)]
     counts = piece.counts

@@ -1,7 +1,7 @@
-"""Pictures of plans: who sends how much to whom in each stage, how chunks overlap, which links are loaded.
+"""Pictures of plans: the bytes between each pair of ranks in each stage, the overlap of chunks, the load of links.
 
 One figure, three rows. The pipeline is drawn over time if the plan was simulated, else over the columns of the
-skewed table. matplotlib is imported when a picture is asked for.
+skewed table. matplotlib is imported at the first picture.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Machines described in files: levels of hardware, links, NICs and who is bound to them, and the libraries on top.
+"""Machines described in files: levels of hardware, links, NICs and their binding to ranks, and libraries.
 
 A file is TOML, in GB/s (10^9 bytes) and microseconds. `Machine.load` takes the name of a machine that comes with jali
 or the path of a file; the number of nodes can be changed. `core` is the same machine for the simulator, in bytes and
-seconds. The file holds nothing about collectives: no factors, stripes or depths.
+seconds. The file does not describe collectives: it has no factors, stripes or depths.
 
     name = "example"           nodes = 4
     [network]                  (may be missing for one host) nics, rated, bandwidth, duplex (numbers, or one per NIC), latency, binding, crowd, crowded
@@ -11,7 +11,7 @@ seconds. The file holds nothing about collectives: no factors, stripes or depths
     [library.NAME.LEVEL]       LEVEL is "node" or a level's name: latency, gap, bandwidth, duplex, efficiency
     [library.NAME]             engine
     [device]                   what computes on a rank, for updates of fields (jali.lattice.update_simulation); see `Device`
-    [transport.NAME]             who carries halos, by the first part of a halo policy's name: before, after (us), and library,
+    [transport.NAME]             a transport of halos, by the first part of a halo policy's name: before, after (us), and library,
     [transport.NAME.LEVEL]       or levels of its own, as of a library
 """
 
@@ -93,14 +93,14 @@ class Library:
 class Device:
     """What computes on a rank: a GPU, or the threads of a process.
 
-    `memory` and `cache` (GB/s) are what its memory and its caches give to kernels, `cache_size` (MB) what stays in them from
-    one kernel to the next, `float64` and `float32` (GFLOP/s) what it computes. `thread` (GB/s) is what one thread loads,
-    which is what a kernel of few sites takes time for, and `at_once` the sites that are computed at the same time. `launch`
-    (us) passes from one kernel to the next, `join` (us) until a stream goes on that waits for another, and the host needs
-    `host` (us) for everything that it puts on a stream.
+    `memory` and `cache` (GB/s) are the bandwidths of its memory and its caches for kernels, `cache_size` (MB) what stays in
+    them from one kernel to the next, `float64` and `float32` (GFLOP/s) its computing rates. `thread` (GB/s) is what one
+    thread loads, which is what a kernel of few sites takes time for, and `at_once` the sites that are computed at the same
+    time. `launch` (us) passes from one kernel to the next, `join` (us) until a stream that waits for another continues, and
+    the host needs `host` (us) for each operation that it puts on a stream.
     """
 
-    kind: str  # "cpu", or a kind of device: says which halo policies there are
+    kind: str  # "cpu", or a kind of device: selects the halo policies
     memory: float
     cache: float = math.inf
     cache_size: float = 0.0
@@ -115,9 +115,9 @@ class Device:
 
 @dataclass(frozen=True)
 class HaloTransport:
-    """Who carries halos. `before` (us) passes between packing and the first message, `after` (us) between the last one's arrival
-    and the kernel that may know of it. While messages are under way they hold the share `holds` of a device; where they
-    `queue`, their kernel finds room when the first blocks of a bulk end that is beside it."""
+    """A transport of halos. `before` (us) passes between packing and the first message, `after` (us) between the last one's
+    arrival and the kernel that depends on it. While messages are under way they hold the share `holds` of a device; where they
+    queue (`queues`), their kernel starts when the first blocks of a concurrent bulk end."""
 
     messages: Library
     before: float = 0.0

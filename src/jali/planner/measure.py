@@ -1,10 +1,10 @@
-"""Measures the machine that ranks run on, and writes it as a description that the simulator understands.
+"""Measures the machine that ranks run on, and writes it as a description for the simulator.
 
 Between two ranks of one host, and between two hosts if there are several, for each library that connects them: half
 of a ping-pong is the latency, the time per message of a burst the gap, long messages one way and both ways give the
 bandwidths. Copies and reductions are timed on every rank at once, since they share the memory. A host's inside is
-described as one level of ports; NUMA nodes and caches are not told apart. What ranks compute is measured by whoever
-asks (`jali.bench.host_device`), who hands it in with what carries halos.
+described as one level of ports; NUMA nodes and caches are not distinguished. The caller measures the computing of
+ranks (`jali.bench.host_device`), and passes it in with the transport of halos.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measure(
 
 
 def _measure_pair(communicator: Communicator, core: _core.Communicator, first: int, second: int) -> Link:
-    """Ranks `first` and `second` measure, the others wait; everybody learns what `first` found."""
+    """Ranks `first` and `second` measure, the others wait; all ranks receive the result of `first`."""
     me = communicator.rank
     found = np.zeros(4)
     communicator.barrier()

@@ -1,8 +1,8 @@
-"""Plans: a composition with the parameters that say how it is done.
+"""Plans: a composition with the parameters of its execution.
 
-A `Plan` is the same on all ranks. It can be proved (`check`), explained, simulated on a described machine, drawn,
-and run on a communicator, where each rank makes its own schedule only (`jali.planner.running_plan`). Which parameters a plan gets is
-the matter of `jali.planner.planning` and `jali.planner.standard_plans`.
+A `Plan` is the same on all ranks. It can be proved (`check`), explained, simulated on a described machine, drawn, and run on a
+communicator, where each rank makes its own schedule only (`jali.planner.running_plan`). `jali.planner.planning` and
+`jali.planner.standard_plans` choose the parameters.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Plan:
         return _core.plan_rank(self.composition.core, self.parameters, validation.whole("rank", rank))
 
     def check(self) -> None:
-        """Prove, over all ranks, that the plan does exactly what the composition says, in any order its steps may take.
+        """Prove, over all ranks, that the plan implements the composition exactly, in any order its steps may take.
 
         Raises `CheckError` that names rank, step and elements. Makes the schedules of all ranks.
         """
@@ -118,8 +118,8 @@ class Plan:
     def simulate(self, machine: Machine | str | Path | None = None) -> Result:
         """Run it on a described machine (default: the one it was made for): time, links, stages, critical path.
 
-        Ranks fill the machine's nodes from the first on; it gets as many nodes as that needs. Raises ParameterError
-        or PlanError if plan and machine do not fit.
+        Ranks fill the machine's nodes from the first on; it has as many nodes as needed. Raises ParameterError or
+        PlanError if plan and machine do not fit.
         """
         target = self.machine if machine is None else machine_for(machine, self.ranks)
         if target is None:
@@ -169,7 +169,7 @@ class Plan:
         return self._counts[2]
 
     def facts(self) -> dict[str, Any]:
-        """What `explain` says, as plain values that JSON can hold."""
+        """The content of `explain`, as plain values for JSON."""
         p = self.parameters
         facts: dict[str, Any] = {
             "collective": self.collective,
@@ -238,7 +238,7 @@ class Plan:
         return "\n".join(lines)
 
     def draw(self, path: str | Path, machine: Machine | str | Path | None = None) -> Path:
-        """Draw the plan into a PNG, SVG or PDF file: who sends to whom in each stage, the pipeline, and the load of
+        """Draw the plan into a PNG, SVG or PDF file: the messages of each stage, the pipeline, and the load of
         links (if there is a machine). Raises PlanError beyond 512 ranks."""
         from jali.planner.drawing import draw_plan
 
@@ -324,7 +324,7 @@ def parameters_of(
     scratch_limit: Any = None,
     pack_below: Any = 65536,
 ) -> _core.PlanParameters:
-    """Parameters of a plan as people give them (see `Composition.plan`). Raises PlanError, by name, for what is none."""
+    """Parameters of a plan as users pass them (see `Composition.plan`). Raises PlanError, by name, for invalid ones."""
 
     def number(name: str, value: Any) -> int:
         return 1 if value is None else validation.whole(name, value)

@@ -27,7 +27,7 @@ def simulation_facts(result: Result) -> dict[str, Any]:
 
 
 def simulation_text(result: Result) -> list[str]:
-    """A simulation in lines for people."""
+    """A simulation as lines of text."""
     machine = result.machine
     rate = f", {result.throughput:.1f} GB/s" if result.throughput is not None else ""
     share = f", {result.fraction_of_bound:.0%} of the bound" if result.fraction_of_bound is not None else ""
@@ -50,5 +50,5 @@ def simulation_text(result: Result) -> list[str]:
 
 
 def runners_up_text(candidates: Sequence[Candidate], best: float) -> list[str]:
-    """The plans that came next, with how much longer they take."""
+    """The next best plans, with how much longer they take."""
     return [f"    {c.time / best:>6.2f} x  {c.parameters.describe()}" for c in candidates]

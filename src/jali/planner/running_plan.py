@@ -1,4 +1,4 @@
-"""One rank's part of a plan on a communicator: what core/bind/running_plan.cpp asks of Python.
+"""One rank's part of a plan on a communicator: the Python part of core/bind/running_plan.cpp.
 
 Arrays are given at every start and are not copied. In host memory the core's executor runs the schedule, in device memory one or
 more launches on jali's stream do (core/running/running_plan.hpp).

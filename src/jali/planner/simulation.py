@@ -1,4 +1,4 @@
-"""Plans run on machines that are only described, and what came of it in words.
+"""Plans simulated on described machines, and the result as text.
 
 `simulate(composition, parameters, machine)` plans every rank and runs all on a `Machine`; `simulate_schedules` takes
 schedules from anywhere, for example from halos. The result names times, links, stages and levels.

@@ -38,8 +38,9 @@ def plan_collective(
 ) -> Plan:
     """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
 
-    Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
+    Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as in
+    `Composition.plan`, the hierarchy by default that of the machine. `progress` is called with each step of the search. Raises
+    ParameterError, PlanError.
     """
     collective = name_shown(collective).replace("-", "_")
     if collective not in COLLECTIVES:

@@ -158,12 +158,12 @@ def cache_rate(
 
 
 def last_cache_bytes() -> int:
-    """Of the third-level cache; 0 where the system does not say, which need not mean that there is none."""
+    """Of the third-level cache; 0 where the system does not report it, which need not mean that there is none."""
     return _cache_bytes("SC_LEVEL3_CACHE_SIZE")
 
 
 def _second_level_bytes() -> int:
-    """Of one core; 1 MiB where the system does not say."""
+    """Of one core; 1 MiB where the system does not report it."""
     return _cache_bytes("SC_LEVEL2_CACHE_SIZE") or 1 << 20
 
 

@@ -1,7 +1,7 @@
 """What else runs on this machine while something is measured: processor time that the system spent and these processes did not.
 
-Rates that are measured beside other programs say little, and roofs least of all. Where the system does not tell
-(`/proc/stat`), nothing is known, which is not the same as nothing running.
+Rates that are measured beside other programs are unreliable, and roofs most of all. Where the system does not
+report it (`/proc/stat`), the load is unknown, which is not the same as none.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Load:
 
     @property
     def is_busy(self) -> bool:
-        """Whether what is measured meanwhile is doubtful."""
+        """Whether concurrent measurements are doubtful."""
         return self.others > BUSY * self.cores
 
 
 class LoadMeter:
-    """Reads the clocks of processors when it is made, and again when it is asked."""
+    """Reads the clocks of processors at its creation, and again at each query."""
 
     def __init__(self) -> None:
         self._begin = _clocks()
@@ -55,7 +55,8 @@ class LoadMeter:
 
 
 def loads(readings: Sequence[bytes]) -> list[Load]:
-    """The load of each host from the readings of all ranks; ranks may share a process. Hosts that do not tell are left out."""
+    """The load of each host from the readings of all ranks; ranks may share a process. Hosts that do not report it
+    are left out."""
     gathered = [json.loads(text) for text in readings]
     found = []
     for host in dict.fromkeys(one["host"] for one in gathered):

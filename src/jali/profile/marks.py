@@ -7,9 +7,10 @@
         mark("solver")
         return cgls(A, d)
 
-The outermost function reports when it ends, also by an exception: on the first rank, to its logger, else to standard output. Devices
-are waited for at each mark; ranks are not, so nothing hangs where only some call. Inside of `jali.profile.recording()` functions and
-marked parts are also spans of the trace. Switched off (`benchmarks(False)`, BENCH_PYLOPS_MPI=0), a call costs a look at a flag.
+The outermost function reports when it ends, also by an exception: on the first rank, to its logger, else to standard output.
+Devices are waited for at each mark; ranks are not, so nothing hangs where only some call. Inside of `jali.profile.recording()`
+functions and marked parts are also spans of the trace. Switched off (`benchmarks(False)`, BENCH_PYLOPS_MPI=0), a call costs the
+check of a flag.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def benchmarks(on: bool) -> Iterator[None]:
 def mark(label: str) -> None:
     """What the function does from here to the next mark, or to its end, has this name.
 
-    Raises RuntimeError outside of a decorated function, ParameterError for what is no string.
+    Raises RuntimeError outside of a decorated function, ParameterError for an object that is not a string.
     """
     if not _on:
         return
@@ -105,8 +106,8 @@ def benchmark(
     func: None = None, description: str | None = "", logger: logging.Logger | None = None
 ) -> Callable[[Function], Function]: ...
 def benchmark(func: Any = None, description: str | None = "", logger: logging.Logger | None = None) -> Any:
-    """Decorates a function so that it reports how long it took, as `description` (default: its name) to `logger`. Raises ParameterError
-    for a description that is no string, and what is no function or no logger."""
+    """Decorates a function so that it reports how long it took, as `description` (default: its name) to `logger`. Raises
+    ParameterError for a description that is not a string, and for an invalid function or logger."""
     # Here, since where times are reported an error would take the place of a result, or of the exception that ended the function.
     if description is not None:
         recording.checked_name("description of a function", description)

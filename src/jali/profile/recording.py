@@ -1,6 +1,6 @@
 """`recording()`: records what all ranks do in a block, and gathers it on rank 0.
 
-A recording costs two looks at the clock per span on the host and two events per span on a device; the spans of
+A recording costs two reads of the clock per span on the host and two events per span on a device; the spans of
 devices are read when the block ends, so nothing waits in between. It changes no result.
 """
 
@@ -85,7 +85,7 @@ class Recording:
     def table(self, roofs: list[Roofs] | None = None, loads: Sequence[Load] = ()) -> Table:
         """Times and rates of all kernels, halos and collectives; with the roofs of all ranks also how near they come.
 
-        `loads` say what else ran on the hosts meanwhile.
+        `loads` are the loads of the hosts by other programs meanwhile.
         """
         return make_table(self.spans, self.seconds, roofs or [], sum(self.dropped), self.accuracy, loads)
 

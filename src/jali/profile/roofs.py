@@ -1,9 +1,10 @@
-"""Roofs: how fast this machine can move bytes and compute, measured in the same run as what is held against them.
+"""Roofs: how fast this machine can move bytes and compute, measured in the same run as the rates that are compared
+with them.
 
-Memory is a copy of arrays that fit no cache, bytes read plus bytes written. Cache is reading a working set again and
-again that lies in the second-level cache. Arithmetic is fused multiply-adds that depend on nothing but themselves,
-two operations each. On the host all threads of the rank work together (`host_roofs`); a device is measured with
-kernels of the same compiler as site functions (`device_roofs`).
+Memory is a copy of arrays that fit no cache, bytes read plus bytes written. Cache is repeated reading of a working
+set in the second-level cache. Arithmetic is fused multiply-adds that depend on nothing but themselves, two
+operations each. On the host all threads of the rank work together (`host_roofs`); a device is measured with kernels
+of the same compiler as site functions (`device_roofs`).
 """
 
 from __future__ import annotations

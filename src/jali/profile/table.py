@@ -1,11 +1,11 @@
-"""Spans as a table: what took how long, how much it moved and computed, which roof it stands under, what was hidden.
+"""Spans as a table: times, bytes moved, operations, the roof of each entry, and hidden times.
 
 Times of an entry are those of all its spans together, over all ranks; shares are of the ranks' time together. Rates are
 those of one rank while it was at it. A kernel's parts (bulk and boundary) are one entry. A kernel has three shares of
-roofs: of memory with the bytes that it must move (each field once), of the second-level cache with all bytes that it asks
-for, of arithmetic. A share above 1 says that this is not what binds: the bytes came from somewhere nearer. The roof that
-binds is the one with the highest share otherwise. A share that nothing nearer explains (of arithmetic, or of memory by
-what fits into no cache) says that the roof is too low: something else ran when it was measured.
+roofs: of memory with the bytes that it must move (each field once), of the second-level cache with all bytes that it
+requests, of arithmetic. A share above 1 means that this roof does not bind: the bytes came from a nearer memory. The roof
+that binds is the one with the highest share otherwise. A share above 1 without a nearer memory (of arithmetic, or of
+memory by data that fit into no cache) means that the roof is too low: something else ran when it was measured.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the roofs are not reliable; empty where nothing speaks against them."""
+        """Why the roofs are not reliable; empty where there is no objection."""
         if not self.roofs:
             return []
         found = [
@@ -247,8 +247,8 @@ def common_length(a: Sequence[Interval], b: Sequence[Interval]) -> float:
 def find_overlap(spans: Sequence[Span], rank: int) -> Overlap:
     """What halos cost a rank, from its spans.
 
-    On the host a rank packs and unpacks with the hands that compute, so only messages can be hidden; a device does all
-    of it beside its kernels.
+    On the host a rank packs and unpacks with the threads that compute, so only messages can be hidden; a device does
+    all of it beside its kernels.
     """
     exchanging = [s for s in spans if s.phase in EXCHANGING]
     computing = [s for s in spans if s.phase in COMPUTING]
@@ -278,7 +278,7 @@ def _sends(span: Span) -> bool:
 
 
 def render(table: Table) -> str:
-    """The table as lines for people."""
+    """The table as lines of text."""
     ranks = max(1, len(table.seconds))
     recorded = sum(table.seconds) / ranks
     lines = [f"{_time(recorded)} recorded on {ranks} rank{'' if ranks == 1 else 's'}; times per rank"]

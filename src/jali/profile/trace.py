@@ -1,8 +1,8 @@
 """Spans as a trace that Perfetto opens: a process per rank, a thread per track, an event per span.
 
 The format is the trace event format of Chrome: complete events (`ph: "X"`) with times in microseconds. Events of one
-thread must lie inside one another or apart, so what overlaps on a track (messages under way) goes to threads of its own.
-An arrow leads from the end of each exchange to the kernel that waited for it.
+thread must lie inside one another or apart, so overlapping events of a track (messages under way) get threads of their
+own. An arrow leads from the end of each exchange to the kernel that waited for it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _metadata(what: str, pid: int, tid: int, name: str, index: int) -> list[dict
 
 
 def _threads(spans: Sequence[Span]) -> dict[str, list[Span]]:
-    """Tracks with their spans; what overlaps without lying inside goes to a further thread of the same name."""
+    """Tracks with their spans; events that overlap without nesting get a further thread of the same name."""
     tracks = sorted({span.track for span in spans}, key=_position)
     threads: dict[str, list[Span]] = {}
     for track in tracks:

@@ -1,6 +1,6 @@
 """Why a solver failed, as a clause of its message: measured after the failure, by a few applications of the operator to random vectors.
 
-What is random is the same in each run on as many ranks, and all ranks measure the same. Nothing here is called in a solve that goes well.
+What is random is the same in each run on as many ranks, and all ranks measure the same. Nothing here is called in a successful solve.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.vectors`.
 
-There is one recursion, `_Recursion`, and two ways to ask for it. `cg` solves to a relative tolerance, is strict about the operator,
-and records graphs on devices; `CG` takes steps as `pylops` counts and stops them. The operator is one with `matvec`, or for `cg` a
-function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator,
-one inner product, one update of r that also yields |r|^2, and one of x and p. On a device several iterations are one graph, whose
-numbers stay there; the host looks at them afterwards. Iterations of a graph that follow the last one take steps of length zero, so that
-looking less often changes nothing of the result. Sums are reproducible: residual histories agree to the last bit on any number of
+There is one recursion, `_Recursion`, with two interfaces. `cg` solves to a relative tolerance, is strict about the operator,
+and records graphs on devices; `CG` counts and stops steps as `pylops` does. The operator is one with `matvec`, or for `cg` a
+function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator, one inner
+product, one update of r that also yields |r|^2, and one of x and p. On a device several iterations are one graph, whose numbers
+stay there; the host checks them afterwards. Iterations of a graph after the last one take steps of length zero, so that less
+frequent checks do not change the result. Sums are reproducible: residual histories agree to the last bit on any number of
 ranks. Preconditioning is the caller's: pass the preconditioned operator.
 """
 
@@ -28,18 +28,18 @@ from jali.solvers.operators import Function, forward_of, is_operator, started, w
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
-MOST_DRIFT = 10  # of the residual from what the recursion says of it, before a solve has failed
+MOST_DRIFT = 10  # of the residual from the recursion's value, before a solve has failed
 SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
 NORMAL = "solve A^dagger A x = A^dagger b instead"
 
 
 @dataclass(frozen=True, repr=False)
 class Solution:
-    """What a solver found.
+    """The result of a solver.
 
-    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, as the recursion knows it; `residual` is
-    |b - A x| / |b| computed from x. In exact arithmetic the last of the one is the other. `check_interval` says after how many iterations
-    the host looked: 1 where they were not recorded.
+    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
+    |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
+    how many iterations the host checked: 1 where they were not recorded.
     """
 
     x: Any
@@ -70,7 +70,7 @@ class Solution:
 
 
 def _shown(vector: Any) -> str:
-    """A solution in few words: fields say what they are, arrays their shape."""
+    """A short description of a solution: a field's own, or an array's shape."""
     if isinstance(vector, list | tuple):
         return f"[{', '.join(map(_shown, vector))}]"
     if hasattr(vector, "shape"):
@@ -100,17 +100,17 @@ def cg(
         rtol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
         atol: the bound that does not depend on |b|.
         maxiter: give up after so many applications of A.
-        callback: called with x after each iteration, or with `check_interval` whenever the host looks.
+        callback: called with x after each iteration, or with `check_interval` whenever the host checks.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.
         check_interval: so many iterations are recorded as a graph (`jali.graph`), for which A is called without anything being
-            computed, and the host looks at the end of each. If left out: 8 for fields on one device whose operator can be recorded and
+            computed, and the host checks at the end of each. If left out: 8 for fields on one device whose operator can be recorded and
             no callback, else 1, without graphs. The result does not depend on it.
 
     Raises:
-        SolverError: no convergence, or |b - A x| is more than ten times what the recursion says of it; A is not positive definite, not
-            Hermitian, or produced infinities or nan. The message says which of these was measured, or that rounding or the condition
-            number are the cause.
-        ParameterError: impossible tolerance or bound; vectors that no solver knows.
+        SolverError: no convergence, or |b - A x| is more than ten times the recursion's value; A is not positive definite, not
+            Hermitian, or produced infinities or nan. The message names which of these was measured, or rounding
+            or the condition number as the cause.
+        ParameterError: impossible tolerance or bound; vectors of an unsupported type.
         LayoutError: b and x0 do not fit together.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
@@ -315,7 +315,7 @@ class _Run(_Recursion):
             raise SolverError(f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: {cause}")
 
     def _spectrum(self) -> str:
-        """What the eigenvalues that the recursion has seen say of a Hermitian operator; empty where it is positive and not singular."""
+        """A diagnosis of a Hermitian operator by the recursion's eigenvalues; empty where it is positive and not singular."""
         low, high = ritz_values(self.curvatures, self.squares)
         epsilon = self.vectors.epsilon(self.b)
         between = f"eigenvalues reach from {low:.3g} or less to {high:.3g} or more"
@@ -389,7 +389,7 @@ class _Repeated:
 
 
 def _forward(A: Any, vectors: Vectors, b: Any) -> Function:
-    """A p as a function of p; a function that writes into a vector gets always the same."""
+    """A p as a function of p; a function that writes into a vector always gets the same one."""
     if is_operator(A):
         return forward_of("the operator", A)
     q = vectors.like(b)
@@ -437,7 +437,7 @@ class CG(Solver):
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x.
 
-        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like b, SolverError for
+        Raises ParameterError for invalid vectors or operators, LayoutError where x0 is not a vector like b, SolverError for
         infinities and nan.
         """
         self._call("on_setup_begin", x0)

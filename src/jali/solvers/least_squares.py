@@ -27,9 +27,9 @@ GROWTH = 100  # likewise, of a residual that without rounding never grows
 class LeastSquares(NamedTuple):
     """What `cgls` found.
 
-    x; `istop`, 1 where the tolerance was reached or numbers allow no more, 2 after `maxiter` iterations, 3 where a callback stopped;
-    `iterations`; `r1norm`, |A^H r - damp^2 x|^2 as the recursion knows it, of r = b - A x; `r2norm`, the square root of |r|^2 + damp^2 |x|^2; and
-    `cost`, |r| before the first and after each iteration.
+    x; `istop`, 1 where the tolerance was reached or numbers allow no more, 2 after `maxiter` iterations, 3 where a callback
+    stopped; `iterations`; `r1norm`, |A^H r - damp^2 x|^2 by the recursion, of r = b - A x; `r2norm`, the square root of |r|^2 +
+    damp^2 |x|^2; and `cost`, |r| before the first and after each iteration.
     """
 
     x: Any
@@ -43,8 +43,8 @@ class LeastSquares(NamedTuple):
 class CGLS(Solver):
     """Minimizes |b - A x|^2 + damp^2 |x|^2.
 
-    `M` is an operator with `matvec`, Hermitian and positive, that comes near the inverse of A^H A + damp^2: gradients are
-    measured by it, `kold` too.
+    `M` is an operator with `matvec`, Hermitian and positive, that approximates the inverse of A^H A + damp^2: gradients
+    are measured by it, `kold` too.
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("s", "c")
@@ -82,7 +82,8 @@ class CGLS(Solver):
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x.
 
-        Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
+        Raises ParameterError for an object that is not a vector, LayoutError for whole numbers and where x0 is not a
+        vector of the operator's.
         """
         check_tolerances("CGLS", rtol=rtol, atol=atol)
         self._call("on_setup_begin", x0)
@@ -274,8 +275,8 @@ def cgls(
         A: an operator with `matvec` and `rmatvec`.
         b: data, a vector as `A.matvec` gives it.
         x0: where to start, as `A.rmatvec` gives it; zero if left out. It is not changed.
-        rtol: stop when the gradient g = A^H (b - A x) - damp^2 x is as small as |g| <= max(rtol |A^H b|, atol); also where numbers
-            allow no smaller one, so that 0 and 0 ask for the best.
+        rtol: stop when the gradient g = A^H (b - A x) - damp^2 x is as small as |g| <= max(rtol |A^H b|, atol); also where
+            rounding allows no smaller one, so that 0 and 0 request the best.
         atol: the bound that does not depend on b.
         maxiter: no more iterations than this.
         M: an operator near the inverse of A^H A + damp^2; with it norms of g are sqrt(<g, M g>).

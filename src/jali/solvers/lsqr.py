@@ -1,7 +1,8 @@
 """LSQR (Paige and Saunders, ACM Trans. Math. Softw. 8 (1982) 43, sections 4 to 6) on any vectors of `jali.vectors`.
 
-The bidiagonalization of Golub and Kahan is kept without its normalizations: u and v are stored times beta and alfa, and the factors go
-into the next update, which saves a pass over each vector. An iteration is A and A^H once each, and two sums over ranks beside theirs:
+The bidiagonalization of Golub and Kahan is kept without its normalizations: u and v are stored times beta and alfa, and the
+factors are part of the next update, which saves a pass over each vector. An iteration is A and A^H once each, and two sums over
+ranks beside theirs:
 |u|^2 with |w|^2, then |v|^2. Estimates and rules to stop are those of the paper; that for least squares compares |A^H r| with its first
 value, as `pylops.lsqr` does.
 """
@@ -83,7 +84,8 @@ class LSQR(Solver):
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x.
 
-        Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
+        Raises ParameterError for an object that is not a vector, LayoutError for whole numbers and where x0 is not a
+        vector of the operator's.
         """
         check_tolerances("LSQR", atol=atol, btol=btol, conlim=conlim)
         self._call("on_setup_begin", x0)

@@ -1,9 +1,9 @@
 """What solvers take as an operator: anything with `matvec` and `rmatvec`, of `jali.linops`, `pylops`, SciPy or a class of one's own.
 
-Vectors go in and come out as the operator has them: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields
-or lists for others. Nothing is called but these two functions, and nothing is known of the operator but its `dtype`, where it has one.
-An operator may keep the vector that it gives, and give it again, and may give what it was given: solvers are done with it when they ask for
-the next, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
+Vectors have the types of the operator: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields or
+lists for others. Nothing is called but these two functions, and nothing is read of the operator but its `dtype`, where it has
+one. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
+one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def is_operator(Op: Any) -> bool:
 
 
 def forward_of(name: str, Op: Any) -> Function:
-    """Op x as a function of x. Raises ParameterError, a sentence about `name`, for what is no operator."""
+    """Op x as a function of x. Raises ParameterError, a sentence about `name`, for an object that is not an
+    operator."""
     if not is_operator(Op):
         raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {value_shown(Op)}")
     return _of_its_vectors(name, Op, getattr(Op, "matvec_kept", None) or Op.matvec)
 
 
 def adjoint_of(name: str, Op: Any) -> Function:
-    """Op^H y as a function of y. Raises ParameterError, a sentence about `name`, for what has none."""
+    """Op^H y as a function of y. Raises ParameterError, a sentence about `name`, for objects without one."""
     forward_of(name, Op)
     if not callable(getattr(Op, "rmatvec", None)):
         raise ParameterError(f"{name} has no adjoint, a function rmatvec: {value_shown(Op)}")
@@ -41,7 +42,8 @@ def adjoint_of(name: str, Op: Any) -> Function:
 
 
 def _of_its_vectors(name: str, Op: Any, function: Function) -> Function:
-    """The function; where pylops or SciPy defines it, one that refuses what is no array, by name, with the cure."""
+    """The function; where pylops or SciPy defines it, one that refuses objects that are not arrays, by name, with a
+    remedy."""
     if str(getattr(function, "__module__", "")).partition(".")[0] not in ("pylops", "scipy"):
         return function
 
@@ -66,7 +68,7 @@ def residual(Ax: Any, y: Any) -> Any:
 
 
 def is_complex(x: Any) -> bool:
-    """Whether a vector, or one in a list or stack, or an operator says that its numbers are complex."""
+    """Whether a vector, or one in a list or stack, or an operator has a complex `dtype`."""
     if x is None:
         return False
     if isinstance(x, list | tuple) or hasattr(x, "distarrays"):

@@ -1,9 +1,9 @@
 """Splitting methods on the primal side: proximal gradients and alternating directions (Parikh and Boyd, Foundations and Trends in
 Optimization 1 (2014) 127), on any vectors of `jali.vectors`.
 
-f and g are proximal operators of `jali.solvers.proximal` or of `pyproximal`, linear operators have `matvec` and `rmatvec`. An iteration
-communicates what these do, and no more; the objective, which costs a sum over ranks, is computed where somebody wants to see it: with
-`show`, `rtol`, or a list `history`, to which that of x0 and that of each iteration are appended. At the end one sum over ranks finds
+f and g are proximal operators of `jali.solvers.proximal` or of `pyproximal`, linear operators have `matvec` and `rmatvec`. An
+iteration communicates what these do, and no more; the objective, which costs a sum over ranks, is computed only with `show`,
+`rtol`, or a list `history`, to which that of x0 and that of each iteration are appended. At the end one sum over ranks finds
 infinities and nan.
 """
 
@@ -26,11 +26,11 @@ from jali.solvers.proximal import INNER, ProxOperator, as_prox, combination, row
 from jali.solvers.solver import check_maxiter, check_tolerances, positive, rank_of
 from jali.vectors import sums, vectors_of
 
-FEW = 10  # iterations of splitting methods, which go on for ever where no tolerance is asked for
+FEW = 10  # iterations of splitting methods, which do not stop where no tolerance is given
 
 
 class Watch:
-    """The objective of an iteration, where anybody wants it, and whether it has come to rest."""
+    """The objective of an iteration, where it is requested, and whether it has converged."""
 
     def __init__(
         self, name: str, x: Any, show: bool, rtol: float | None, history: list[float] | None
@@ -45,7 +45,7 @@ class Watch:
 
     def sees(self, *terms: tuple[float, Callable[[Any], Any], Any]) -> bool:
         """Take the objective, a sum of weights times functions of vectors; returns whether it changed by less than `rtol` times
-        the last one. Functions are called only where anybody wants to know."""
+        the last one. Functions are called only where it is requested."""
         iteration, self.iteration = self.iteration, self.iteration + 1
         if not self.show and self.rtol is None and self.history is None:
             return False

@@ -33,9 +33,8 @@ SEPARABLE = ("Box", "ETP", "Geman", "Huber", "L0", "L1", "Log", "Log1", "SCAD")
 class ProxOperator:
     """A function f of vectors with a proximal operator.
 
-    `prox` is an operator of `pyproximal`, which is applied to local parts; a subclass without one has `__call__` and `prox`. Whether
-    it is a sum over elements is known of the classes in `SEPARABLE`; of others `separable=True` says so. Raises ParameterError for
-    others.
+    `prox` is an operator of `pyproximal`, which is applied to local parts; a subclass without one has `__call__` and `prox`.
+    The classes in `SEPARABLE` are sums over elements; `separable=True` declares others to be. Raises ParameterError for others.
     """
 
     def __init__(self, prox: Any = None, separable: bool | None = None) -> None:
@@ -92,7 +91,8 @@ class ProxOperator:
         return combination((-tau, self.prox(scaled, 1 / tau, **options)), (1, x))
 
     def grad(self, x: Any) -> Any:
-        """The gradient of f; where it has none, that of its Moreau envelope, x - prox_f(x), if the operator knows."""
+        """The gradient of f; where it has none, that of its Moreau envelope, x - prox_f(x), if the operator defines
+        it."""
         operator = self._mine()
         return each(lambda part: _flat(operator.grad, part), x)
 
@@ -195,10 +195,11 @@ INNER = {
 class L2(ProxOperator):
     """sigma / 2 |A x - b|^2 + alpha q^T x.
 
-    Without `A` it is the identity, without `b` zero. With `A`, `prox` solves (1 + tau sigma A^H A) z = x + tau (sigma A^H b - alpha q)
-    by `maxiter` steps of a solver, "cg" on this system or "cgls" on that of its squares; a function `maxiter` is called with the number of
-    calls before. They begin with `x0`, or zero, and if `warm` with the solution of the last call. `solver_options` are arguments of the
-    solver, as `atol`. `qgrad` says whether gradients have the term of q. Raises ParameterError for unknown solvers.
+    Without `A` it is the identity, without `b` zero. With `A`, `prox` solves (1 + tau sigma A^H A) z = x + tau (sigma A^H b -
+    alpha q) by `maxiter` steps of a solver, "cg" on this system or "cgls" on that of its squares; a function `maxiter` is
+    called with the number of calls before. They begin with `x0`, or zero, and if `warm` with the solution of the last call.
+    `solver_options` are arguments of the solver, as `atol`. `qgrad` is whether gradients have the term of q. Raises
+    ParameterError for unknown solvers.
     """
 
     @named
@@ -227,7 +228,7 @@ class L2(ProxOperator):
         self.solver_options, self.hasgrad, self.count = dict(solver_options or {}), True, 0
         if A is not None:
             self._forward, self._adjoint = forward_of("L2: A", A), adjoint_of("L2: A", A)
-            self._data = combination((1, self._adjoint(b)))  # A^H b, which all proximal operators want
+            self._data = combination((1, self._adjoint(b)))  # A^H b, which all proximal operators need
 
     def __call__(self, x: Any) -> float:
         """The value: one sum over ranks."""

@@ -7,8 +7,8 @@ A solver is used in one of two ways: `Solver(A).solve(b, ...)`, or step by step,
         x = solver.step(x)
     solver.finalize()
 
-`state()` is what has to be kept in order to go on later, on another day: a dictionary of numbers and of copies of vectors, which
-`restore` takes. A solver is a subclass with `setup`, `step`, `_going_on`, and the names of what it keeps.
+`state()` is what has to be kept in order to continue later: a dictionary of numbers and of copies of vectors, which `restore`
+takes. A solver is a subclass with `setup`, `step`, `_going_on`, and the names of what it keeps.
 
 Words are those of SciPy, and alike in all solvers: `A`, `b`, `x0`, `rtol`, `atol`, `maxiter`, `callback`, `M`. Options have keywords only.
 """
@@ -33,17 +33,15 @@ from jali.vectors import vectors_of
 Itershow = tuple[int, int, int]
 Callback = Any  # None, a function of x, an object with hooks, or a list of these
 MAXITER = 1000  # of solvers that stop by a tolerance, unless maxiter is given
-NEGLIGIBLE = (
-    1 / 16
-)  # of what rounding leaves of a residual: a recursion that came so far has nothing more to find
+NEGLIGIBLE = 1 / 16  # of what rounding leaves of a residual: at this level a recursion makes no more progress
 
 
 class Solver:
     """The base of all solvers.
 
     `callback` is a function of x that is called after each iteration, or an object with any of the methods `on_setup_begin`,
-    `on_setup_end`, `on_run_begin`, `on_run_end`, `on_step_begin` and `on_step_end` of the solver and x, or a list of these; an object
-    whose attribute `stop` is true ends the run. On many ranks all must say the same.
+    `on_setup_end`, `on_run_begin`, `on_run_end`, `on_step_begin` and `on_step_end` of the solver and x, or a list of these; an
+    object whose attribute `stop` is true ends the run. All ranks must agree.
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ()  # beside x
@@ -60,7 +58,7 @@ class Solver:
         self.tstart, self.telapsed = time.time(), 0.0
         self._x: Any = None
 
-    # --- to be said by each -------------------------------------------------------------------------------
+    # --- to be defined by each -------------------------------------------------------------------------------
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration; returns x, the same vector with other values."""
@@ -71,7 +69,7 @@ class Solver:
         raise NotImplementedError
 
     def _line(self) -> str:
-        """What is shown of an iteration."""
+        """The output of an iteration."""
         return f"{self.cost[-1]:11.4e}"
 
     # --- the frame ----------------------------------------------------------------------------------------
@@ -80,7 +78,8 @@ class Solver:
     def run(
         self, x: Any, *, maxiter: int | None = None, show: bool = False, itershow: Itershow = (10, 10, 10)
     ) -> Any:
-        """Iterate until the tolerance is reached, `maxiter` iterations are done in all, or a callback says stop. Returns x.
+        """Iterate until the tolerance is reached, `maxiter` iterations are done in all, or a callback requests a
+        stop. Returns x.
 
         Raises ParameterError where neither `setup` nor this call was given maxiter.
         """
@@ -122,7 +121,7 @@ class Solver:
 
     @property
     def stopped(self) -> bool:
-        """Whether a callback asked to stop. A method of that name says nothing."""
+        """Whether a callback requested a stop. A method named `stop` is ignored."""
         said = [getattr(callback, "stop", False) for callback in self.callbacks]
         return any(isinstance(word, bool | np.bool_) and bool(word) for word in said)
 
@@ -161,8 +160,8 @@ class Solver:
         }
 
     def restore(self, state: dict[str, Any]) -> Any:
-        """Go on from a state of a solver of the same kind and operator: returns x, for `step` and `run`. Raises ParameterError for
-        that of another."""
+        """Continue from a state of a solver of the same kind and operator: returns x, for `step` and `run`. Raises
+        ParameterError for that of another."""
         if not isinstance(state, dict) or state.get("solver") != type(self).__name__:
             raise ParameterError(f"{type(self).__name__}.restore takes what its state() returned")
         vectors = {name: _copy(x) for name, x in state["vectors"].items()}
@@ -181,14 +180,15 @@ HOOKS = [f"on_{what}_{when}" for what in ("setup", "step", "run") for when in ("
 
 
 def check_tolerances(name: str, **tolerances: Any) -> None:
-    """Raise ParameterError for what is no tolerance: nan, which nothing reaches, negative numbers, and what is no real number."""
+    """Raise ParameterError for an invalid tolerance: nan, which nothing reaches, negative numbers, and values that
+    are not real."""
     for word, value in tolerances.items():
         if not isinstance(value, int | float | np.integer | np.floating) or not value >= 0:
             raise ParameterError(f"{name}: {word} is a real number from 0, not {value_shown(value)}")
 
 
 def check_maxiter(name: str, given: Any) -> None:
-    """Raise ParameterError for what is no number of iterations."""
+    """Raise ParameterError for an invalid number of iterations."""
     if (number := integer(given)) is None or number < 0:
         raise ParameterError(f"{name}: maxiter is a whole number from 0, not {value_shown(given)}")
 

@@ -32,7 +32,7 @@ class ThresholdError(ParameterError, ValueError):
 
 
 class ResidualError(SolverError, ValueError):
-    """The residual increases, which the caller wanted to know."""
+    """The residual increases, with `monitorres`."""
 
 
 class SparseSolution(NamedTuple):
@@ -192,12 +192,12 @@ class ISTA(Solver):
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched.
 
-        x is what the last step, or setup, returned; from another vector it goes on without what is known of the steps before.
+        x is what the last step, or setup, returned; from another vector it continues without the history of earlier steps.
         """
         if x is not self._x:
             self._begin_at(x)
         gradient = self.adjoint(self.res_z)
-        if self.backtracking:  # the operator is asked again before it is done with
+        if self.backtracking:  # the operator is applied again before the result is used up
             gradient = self.model.copy(gradient)
         if self.decay is not None and self.iterations >= len(self.decay):
             raise ParameterError(
@@ -364,7 +364,7 @@ def ista(
     Raises:
         ParameterError: no operator, no vector, an unknown threshold (also a ValueError).
         LayoutError: vectors that do not fit together, or hold whole numbers.
-        SolverError: the cost is infinite or nan; the message says whether the step is too long, or where such numbers come from.
+        SolverError: the cost is infinite or nan; the message gives the cause: too long a step, or the source of such numbers.
         ResidualError: see `monitorres`; also a ValueError.
     """
     return ISTA(A, SOp=SOp, callback=callback).solve(

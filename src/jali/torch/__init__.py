@@ -3,8 +3,8 @@
     import jali.torch
     torch.distributed.init_process_group("jali")
 
-docs/guides/pytorch.md says what it has. The ranks are PyTorch's, found through its store; what moves is moved by
-`jali.comm`. Needs PyTorch, which jali itself does not.
+docs/guides/pytorch.md lists its functions. The ranks are PyTorch's, found through its store; `jali.comm`
+communicates. Needs PyTorch, which jali itself does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process group: PyTorch's calls as jali's, on the host and on devices.
 
-Every call is a `Step`: tensors it reads and writes, and what it does with a communicator. Steps of the host go to the group's
+Every call is a `Step`: tensors it reads and writes, and its calls of a communicator. Steps of the host go to the group's
 thread, which makes them in order; a call that its caller waits for anyway is made at once, by the caller. Steps of devices
 are put on a stream: the caller's, or for `async_op` one of the group's that begins where the caller's is.
 """
@@ -41,7 +41,7 @@ _LONGEST_SHUTDOWN = 4.0  # seconds for calls under way when a group is shut down
 
 @dataclass
 class _Batch:
-    """What is called between `_start_coalescing` and `_end_coalescing`."""
+    """The calls between `_start_coalescing` and `_end_coalescing`."""
 
     steps: list[Step] = field(default_factory=list)
     written: list[Any] = field(default_factory=list)
@@ -97,7 +97,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._limit,
         )
 
-    # --- what PyTorch asks a backend --------------------------------------------------------------------------
+    # --- the interface of a backend --------------------------------------------------------------------------
 
     def getBackendName(self) -> str:
         return "jali"
@@ -159,7 +159,7 @@ class ProcessGroup(dist.ProcessGroup):
             thread.fail(error)
 
     def abort(self) -> None:
-        """Every call, those under way too, raises from now on; the other ranks are told."""
+        """Every call, those under way too, raises from now on; the other ranks are notified."""
         self._fail(dist.DistBackendError(f"rank {self._rank} called abort()"))
         self._stop(threads.TIMEOUT)
 
@@ -229,7 +229,7 @@ class ProcessGroup(dist.ProcessGroup):
         return work
 
     def _own_stream(self, index: int) -> int:
-        """Handle of the stream of calls that nobody waits for at once."""
+        """Handle of the stream of asynchronous calls."""
         stream = self._streams.get(index)
         if stream is None:
             stream = self._streams[index] = torch.cuda.Stream(torch.device("cuda", index))
@@ -412,7 +412,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._issue("barrier", [], [Barrier()], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier of the host in which rank 0 says which ranks did not come: the first, or all with `wait_all_ranks`."""
+        """A barrier of the host in which rank 0 reports missing ranks: the first, or all with `wait_all_ranks`."""
         limit = timeout if timeout is not None and timeout > timedelta(0) else self._timeout
         self._barriers += 1
         key = f"monitored barrier {self._barriers}"
@@ -420,7 +420,7 @@ class ProcessGroup(dist.ProcessGroup):
         missing: list[int] = []
         if self._rank != 0:
             try:
-                self._store.wait([f"{key}/all"], 2 * limit)  # rank 0 says it to the last
+                self._store.wait([f"{key}/all"], 2 * limit)  # rank 0 notifies the last
             except RuntimeError as error:  # stores have no better one in common
                 raise dist.DistBackendError(f"rank 0 did not come to a monitored barrier: {error}") from error
             answer = self._store.get(f"{key}/all").decode()
@@ -476,7 +476,7 @@ class ProcessGroup(dist.ProcessGroup):
         message = threads.Message(work, of.as_bytes(row), peer, int(tag), self._limit)
         message.done = done
         self._messages.issue(message, sends)
-        if self._batch is not None:  # whose end waits for it; it goes on at once
+        if self._batch is not None:  # whose end waits for it; it continues at once
             self._batch.messages.append(work)
         return work
 

@@ -1,4 +1,4 @@
-"""Steps of calls: the tensors that a call reads and writes, and what it does with a communicator."""
+"""Steps of calls: the tensors that a call reads and writes, and its calls of a communicator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jali.torch import tensors as of
 
 
 class Step:
-    """Part of a call: `start` gives a request. Before it `begin` brings together what is read, after it `end` brings what came to its tensors.
+    """Part of a call: `start` returns a request. Before it `begin` gathers the input, after it `end` copies the received data to its tensors.
 
     On devices these two are work of PyTorch on its current stream, and are left out where nothing `copies`.
     """

@@ -1,6 +1,6 @@
 """Tensors as jali's collectives take them: their memory, and the operations of PyTorch in jali's words.
 
-What only moves is bytes, of any type. What is combined has a type and an operation. Tensors that are not in one
+What only moves is bytes, of any type. Reductions have a type and an operation. Tensors that are not in one
 piece are copied, before or after.
 """
 
@@ -30,7 +30,7 @@ _NAMES = {
     _Op.BOR: "bit_or",
     _Op.BXOR: "bit_xor",
 }
-# As NCCL's backend has it: a sum of booleans says whether any is true.
+# As in NCCL's backend: a sum of booleans is whether any is true.
 _OF_BOOLEANS = {
     **{op: _NAMES[op] for op in (_Op.MIN, _Op.MAX, _Op.BAND, _Op.BOR, _Op.BXOR)},
     _Op.SUM: "logical_or",
@@ -56,7 +56,7 @@ def operation(op: Any, dtype: torch.dtype) -> tuple[str, Any]:
     return word, op.__getstate__()[1] if kind == _PREMUL_SUM else None
 
 
-_words: dict[tuple[int, torch.dtype], str] = {}  # found before: to ask enumerations of PyTorch takes long
+_words: dict[tuple[int, torch.dtype], str] = {}  # cached: enumerations of PyTorch are slow
 _PREMUL_SUM = _Op.PREMUL_SUM.value
 
 
@@ -76,7 +76,7 @@ def _word(kind: Any, dtype: torch.dtype) -> str:
 
 
 def check(tensor: Any) -> None:
-    """Raises ParameterError for what has no memory that can be sent."""
+    """Raises ParameterError for tensors without memory that can be sent."""
     if not isinstance(tensor, torch.Tensor):
         raise ParameterError(f"collectives take tensors, not {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized:
@@ -94,7 +94,7 @@ def is_whole(tensor: Any) -> bool:
 class Rows:
     """Tensors of one type as one row of numbers: `row`, a tensor in one piece (of any shape), is their own memory where this is one piece.
 
-    Where it is not (`copies`), `begin` puts into it what they hold, and `end` brings what it got to where it belongs.
+    Where it is not (`copies`), `begin` copies their values into it, and `end` copies its results back to them.
     """
 
     __slots__ = ("copies", "row", "tensors")
@@ -196,7 +196,7 @@ def as_numbers(row: torch.Tensor, stream: int | None = None) -> Any:
 
 
 def _view_of_row(row: torch.Tensor, count: int, element: str, stream: int) -> _core.GpuArray:
-    # Not by DLPack: that asks for streams and makes tensors, to put in order what is in order already.
+    # Not by DLPack: that queries streams and makes tensors, to order what is ordered already.
     return _core.GpuArray(gpu_of(row.device.index), row.data_ptr(), (count,), element, stream, False, None)
 
 

@@ -1,8 +1,8 @@
 """The threads of a process group: each has a communicator of its own, which it alone uses while it works.
 
 `CollectiveThread` makes collective calls in the order of issue, which is the same on all ranks. `MessageThread` has sends and
-receives under way, any number at once, beside them. Where anything fails the group has failed: the other ranks are told the
-cause, and every call that is or will be made raises it.
+receives under way, any number at once, beside them. Any failure fails the group: the other ranks receive the cause, and every
+current or later call raises it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from jali.torch.tensors import gpu_of
 from jali.torch.work import DeviceWork, HostWork
 
 BETWEEN_CHECKS = 0.2  # seconds, at what streams have to do
-_MANY = 256  # calls on streams, after which one looks sooner
-TIMEOUT = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
+_MANY = 256  # calls on streams, after which checks are more frequent
+TIMEOUT = 4.0  # seconds in which a thread is expected to stop after a request
 
 
 class GroupThread:
@@ -72,7 +72,7 @@ class GroupThread:
                 finally:
                     if self.failure is not None:
                         self.world.fail(as_cause(self.failure.__cause__ or self.failure))
-        except Exception as error:  # told to whoever calls
+        except Exception as error:  # raised in the caller
             self.fail(error)
         finally:
             self._ready.set()
@@ -95,7 +95,7 @@ class GroupThread:
         self._fail_group(failure)
 
     def stop(self, seconds: float) -> bool:
-        """Ends the thread when what was issued has been made; whether that was so after `seconds`."""
+        """Ends the thread after all issued calls; whether that was so after `seconds`."""
         with self.changed:
             self._ending = True
             self.changed.notify_all()
@@ -112,11 +112,11 @@ class GroupThread:
         """Until `_ending`; raises what fails the group."""
 
     def let_go(self) -> None:
-        """Drops what was made of the communicator, whose memory goes with it."""
+        """Drops the objects of the communicator, and its memory."""
 
     @abstractmethod
     def drop_all(self, failure: Exception) -> None:
-        """Tells calls that were not made."""
+        """Fails calls that were not made."""
 
 
 def _as_backend_error(error: Exception) -> Exception:
@@ -150,11 +150,11 @@ def _too_late(what: str, limit: float) -> Exception:
 
 
 class _OnStream(NamedTuple):
-    """A call that a stream still has to do. Without its `DeviceWork`, whose results are somebody else's to keep."""
+    """A pending call of a stream. Without its `DeviceWork`, whose results the caller keeps."""
 
     request: _core.DeviceRequest
     device_and_stream: tuple[int, int]  # device and stream
-    kept: list[Any]  # what the stream uses, until somebody has waited
+    kept: list[Any]  # what the stream uses, until the caller has waited
     what: str
     limit: float
     deadline: float
@@ -165,10 +165,10 @@ class CollectiveThread(GroupThread):
         self._calls: deque[Call] = deque()
         self._busy = False
         self._waiting = 0  # threads in `enqueue`
-        self._lets_capture = False  # looks at streams would end captures of graphs otherwise
+        self._lets_capture = False  # queries of streams would end captures of graphs otherwise
         self._on_device: deque[_OnStream] = deque()
         self._watches = False  # the thread, which wakes up by itself
-        self._wants_turn = False  # the thread, which would come too late for ever
+        self._wants_turn = False  # the thread, which would always be too late
         super().__init__(*arguments)
 
     def set_up(self) -> None:
@@ -207,7 +207,7 @@ class CollectiveThread(GroupThread):
                 checks = bool(self._on_device) and (
                     len(self._on_device) >= _MANY or time.monotonic() >= next_check
                 )
-                # also after a failure: the communicator is somebody's until that call has raised
+                # also after a failure: the communicator is in use until that call has raised
                 if self._busy:
                     self._wants_turn = checks
                     continue
@@ -227,7 +227,7 @@ class CollectiveThread(GroupThread):
             finally:
                 self._rest()
 
-    def _is_over(self) -> bool:  # only asked by this thread
+    def _is_over(self) -> bool:  # only called by this thread
         if self.failure is not None:
             return True
         if not self._ending or self._calls:
@@ -236,7 +236,7 @@ class CollectiveThread(GroupThread):
         return not self._on_device
 
     def _forget_what_is_done(self) -> None:
-        """Of each stream the last call that it has done is looked for: those before it need not be asked."""
+        """Finds the last completed call of each stream: earlier ones need no query."""
         if not self._on_device:
             return
         if not self._lets_capture:
@@ -256,7 +256,7 @@ class CollectiveThread(GroupThread):
         self._on_device.extendleft(left)
 
     def _check_streams(self) -> None:
-        """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
+        """The host does not wait for work on a stream, so this thread detects that a rank has failed, or that a call lasts too long."""
         self._forget_what_is_done()
         if not self._on_device:
             return
@@ -268,7 +268,7 @@ class CollectiveThread(GroupThread):
             self.world.check()
         except Exception:
             with contextlib.suppress(Exception):
-                oldest.request.wait_on_host()  # which tells the kernels that wait for other ranks to stop
+                oldest.request.wait_on_host()  # which stops the kernels that wait for other ranks
             raise
         finally:
             transport.deadline = float("inf")
@@ -293,7 +293,7 @@ class CollectiveThread(GroupThread):
             transport.deadline, transport.late = call.deadline, call.too_late
             call.make(self.world)
         except Exception as error:
-            self.fail(error)  # before anybody hears of it, and calls again
+            self.fail(error)  # before a caller is notified, and calls again
             call.work.finish(self.failure)
             raise
         finally:
@@ -303,7 +303,8 @@ class CollectiveThread(GroupThread):
     def enqueue(self, work: DeviceWork, limit: float) -> None:
         """Puts it on its stream with the communicator, in the calling thread, after all calls before it.
 
-        It is looked after, and what it uses is kept, until the stream has done it; what is captured belongs to the graph.
+        It is monitored, and what it uses is kept, until the stream has completed it; what is captured belongs to the
+        graph.
         """
         with self.lock:
             if self._busy or self._calls or self._ending or self._wants_turn:
@@ -365,22 +366,21 @@ class Message:
 
 
 class MessageThread(GroupThread):
-    """Each message is an envelope and a body. An envelope of every rank is asked for all the time, so a receive may name a tag, or no rank."""
+    """Each message is an envelope and a body. A request for every rank's envelope is always pending, so a receive may
+    name a tag, or no rank."""
 
     def __init__(self, *arguments: Any) -> None:
         self._sends: deque[Message] = deque()
         self._receives: deque[Message] = deque()
-        self._opened: dict[int, tuple[Any, Any]] = {}  # by rank: the envelope asked for, and its bytes
-        self._wanted: list[Message] = []  # receives whose envelope has not come
+        self._opened: dict[int, tuple[Any, Any]] = {}  # by rank: the requested envelope, and its bytes
+        self._wanted: list[Message] = []  # receives whose envelope has not arrived
         self._under_way: list[Message] = []
         super().__init__(*arguments)
 
     def set_up(self) -> None:
         self._channel = self.world.sharing_memory()
         self._sent = [0] * self._channel.size
-        self._come: list[
-            tuple[int, int, int, int]
-        ] = []  # rank and what its envelope says, of messages that nobody wanted yet
+        self._come: list[tuple[int, int, int, int]] = []  # rank and envelope of messages not yet requested
 
     def let_go(self) -> None:
         self._channel = None  # type: ignore[assignment]
@@ -405,7 +405,7 @@ class MessageThread(GroupThread):
                     self._ask(peer)
             self._serve()
         except Exception as error:
-            self.fail(error)  # the first failure is what all messages say
+            self.fail(error)  # all messages report the first failure
             for message in [*self._wanted, *self._under_way]:
                 message.work.finish(self.failure)
             raise

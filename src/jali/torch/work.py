@@ -1,7 +1,7 @@
-"""What a call of the backend returns: to wait for, to ask, and as a future.
+"""The result of a call of the backend: to wait for, to query, and as a future.
 
-PyTorch is asked for current streams and devices by the functions of `torch._C` that its own compiler's code uses: they give
-numbers, where `torch.cuda.current_stream` makes objects, which takes longer than the call.
+Current streams and devices of PyTorch are read by the functions of `torch._C` that its own compiler's code uses: they
+return numbers, where `torch.cuda.current_stream` makes objects, which takes longer than the call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class HostWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the tensors. It carries the error for whoever waits, in C++ too, where a Python future's exception is a value."""
+        """A future of the tensors. It has the error for all waiters, in C++ too, where a Python future's exception is a value."""
         with self._lock:
             if self._future is None:
                 started: torch.futures.Future = torch.futures.Future()
@@ -110,9 +110,9 @@ class HostWork(Work):
 
 
 class DeviceWork(Work):
-    """A call that is on a stream of a device already: waiting lets the caller's stream wait, and not the host.
+    """A call that is on a stream of a device already: `wait` makes the caller's stream wait, and not the host.
 
-    What a graph captures is only made when the graph is launched, so that asking whether it has ended is an error.
+    A captured call runs only when its graph is launched, so a query of its completion is an error.
     """
 
     __slots__ = ("_future", "device_and_stream", "kept", "request")
@@ -132,7 +132,7 @@ class DeviceWork(Work):
         self._future: torch.futures.Future | None = None
 
     def put(self, world: Communicator) -> None:
-        """Puts it on its stream: once, while nobody else uses `world`."""
+        """Puts it on its stream: once, while `world` is not in use."""
         (steps,) = self.kept
         index, stream = self.device_and_stream
         how = {"stream": stream, "blocking": False}

@@ -1,14 +1,16 @@
-"""Which way of doing something is fastest here: measured, remembered in a file that people can read, and explained.
+"""The fastest of several implementations on this machine: measured, stored in a readable file, and explained.
 
-Two kinds of question are answered. *launch*: how a kernel is compiled for and started on a device (`launch_config`). *halo*: by
+There are two kinds of question. *launch*: how a kernel is compiled for and started on a device (`launch_config`). *halo*: by
 which halo policy a kernel's halos travel. No answer changes a bit of any result.
 
-Who has to agree (D9). A launch question is answered by each rank for itself and never communicates: its answer changes nothing
-that another rank could see but time, and ranks may have parts of different sizes, or none. A halo question is asked by
-all ranks together, at a launch that exchanges halos and is therefore collective: times are combined by their maximum over ranks before
-anything is decided, so that all ranks decide alike, and a remembered answer counts only where all ranks remember the same.
+Agreement of ranks (D9). A launch question is answered by each rank for itself and never communicates: its answer changes
+nothing that another rank could see but time, and ranks may have parts of different sizes, or none. A halo question is asked by
+all ranks together, at a launch that exchanges halos and is therefore collective: times are combined by their maximum over ranks
+before anything is decided, so that all ranks decide alike, and a remembered answer counts only where all ranks remember the
+same.
 
-`JALI_TUNE` says when to measure: see `MODES`. `experiment` makes such choices, and some that are never measured, by hand. `jali tune show` and `jali tune forget` read and empty the files.
+`JALI_TUNE` sets when to measure: see `MODES`. `experiment` sets such choices, and some that are never measured,
+explicitly. `jali tune show` and `jali tune forget` read and empty the files.
 """
 
 from jali.tune.autotuner import Autotuner, Impossible, alone, over_ranks

@@ -1,7 +1,8 @@
-"""Chooses the fastest of some candidates: who is measured how often, who is given up, and by how much one must win.
+"""Chooses the fastest of some candidates: how often each is measured, which are dropped, and by how much one must be
+faster.
 
-Nothing here has a clock; `measure` is the caller's. With several ranks every number goes through `agree` before anything
-is decided by it, so that all ranks take the same way through this code.
+Has no clock: `measure` is the caller's. With several ranks every number goes through `agree` before a decision, so that
+all ranks decide alike.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FEWEST, MOST = 3, 20  # repetitions
 
 
 class Impossible(Exception):  # noqa: N818  (not an error: the candidate is out)
-    """A candidate cannot run here; says why."""
+    """A candidate cannot run here; has the reason."""
 
 
 Measure = Callable[[str, int], list[float]]

@@ -10,7 +10,7 @@ from jali.version import __version__
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: `kind` ("launch" or "halo") about a kernel, by name and by digest of its source, where it runs
+    """A question: `kind` ("launch" or "halo") about a kernel, by name and by digest of its source, where it runs
     (`volume`: positions, extents, for halos also ranks, grid and transport) and with which version of jali."""
 
     kind: str
@@ -22,7 +22,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way and its median time in seconds, None where it was not measured; `note` says why not, or what is odd."""
+    """One candidate and its median time in seconds, None where it was not measured; `note` is the reason, or a
+    remark."""
 
     name: str
     seconds: float | None
@@ -71,7 +72,7 @@ class Entry:
         return ", ".join(roles)
 
     def same_answer(self, other: Entry) -> bool:
-        """Whether both say the same, whenever they were measured."""
+        """Whether both are equal, apart from when they were measured."""
         return (self.question, self.chosen, self.default, self.candidates) == (
             other.question,
             other.chosen,
@@ -80,7 +81,7 @@ class Entry:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; times in microseconds, for people."""
+        """Plain values; times in microseconds, as text."""
         found = asdict(self.question)
         found |= {"chosen": self.chosen, "default": self.default, "measured": self.measured}
         found["candidates"] = [

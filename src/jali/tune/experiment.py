@@ -1,4 +1,4 @@
-"""Choices that jali makes by itself, made by hand: to measure what they are worth, or on a machine that it does not know.
+"""Explicit settings of jali's automatic choices: to measure what they are worth, or on a machine that it does not know.
 
 None changes a bit of a result, but for parts of an exchange that are left out.
 """
@@ -26,7 +26,7 @@ def experiment(
     message_transport: str | None = None,
     prove_launches: bool | None = None,
 ) -> AbstractContextManager[object]:
-    """Run what stands inside with these choices; enter it on all ranks alike, outside of `virtual_ranks`.
+    """Run a block with these choices; enter it on all ranks alike, outside of `virtual_ranks`.
 
     `launch`: "threads,blocks,sites,width", the last one or two left out if wanted: threads of a block, blocks that a multiprocessor
     should hold, sites per thread, neighbours that are loaded together; for kernels that are bound inside. `early_launch`: whether
@@ -55,7 +55,8 @@ def experiment(
 
 
 def _listed(values: Any) -> Any:
-    """Several values as the table of settings has them, None for no value; what is no several values is judged there."""
+    """Several values as the table of settings has them, None for no value; anything but several values is checked
+    there."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         return values
     return (

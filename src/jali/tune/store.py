@@ -38,7 +38,7 @@ def stores() -> list[Store]:
 
 
 class Store:
-    """One file. `device` says in words what it is for; None takes any."""
+    """One file. `device` describes its device; None accepts any."""
 
     def __init__(self, path: Path, device: str | None = None):
         self.path = path

@@ -24,7 +24,7 @@ _guard = threading.Lock()
 
 
 def mode() -> str:
-    """What JALI_TUNE says, one of `MODES`."""
+    """The value of JALI_TUNE, one of `MODES`."""
     return settings.current().tune
 
 

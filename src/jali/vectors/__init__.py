@@ -1,9 +1,9 @@
-"""The vector protocol: what solvers ask of vectors, below arrays and solvers.
+"""The vector protocol: the operations that solvers need, below arrays and solvers.
 
-`Vectors` has the operations of one kind of vector: zeros, copies, inner products and fused updates. An entry of `VECTOR_KINDS` says which
-vectors it is for; another kind of vector is one more entry (`register`). Here are lists of vectors and arrays of NumPy, CuPy and PyTorch;
-`jali.lattice.vectors` adds fields, `jali.arrays.vectors` distributed arrays and stacks of them. Solvers know nothing else of what they
-compute with.
+`Vectors` has the operations of one kind of vector: zeros, copies, inner products and fused updates. An entry of `VECTOR_KINDS`
+tests whether it is for a vector; another kind of vector is one more entry (`register`). Here are lists of vectors and arrays of
+NumPy, CuPy and PyTorch; `jali.lattice.vectors` adds fields, `jali.arrays.vectors` distributed arrays and stacks of them.
+Solvers use nothing else of their vectors.
 """
 
 from __future__ import annotations

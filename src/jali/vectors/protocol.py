@@ -1,4 +1,4 @@
-"""`Vectors`: what solvers ask of vectors. Zeros, copies, inner products and fused updates."""
+"""`Vectors`: the operations that solvers need. Zeros, copies, inner products and fused updates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Vectors(Protocol):
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
     def check_interval(self, x: Any) -> int:
-        """After how many repetitions of a graph it pays to look at a number."""
+        """After how many repetitions of a graph it pays to read a number."""
 
     def number(self, x: Any, value: float) -> Any:
         """A `jali.Scalar` beside it that can be assigned."""

@@ -1,4 +1,4 @@
-"""Which vectors are whose: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside)."""
+"""The kinds of vectors: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jali.vectors.protocol import Vectors
 
 
 class VectorKind(NamedTuple):
-    """A kind of vector: its name for people, whether an object is one, and what gives its operations.
+    """A kind of vector: its name in messages, the test of an object, and the factory of its operations.
 
     `by_class`: the class of an object alone decides, and the operations have no state, so that they are kept for the class.
     """
@@ -27,7 +27,8 @@ _known: dict[type, Vectors] = {}
 
 
 def register(kind: VectorKind) -> None:
-    """From now on solvers take these vectors, before all others. Raises ParameterError for what is no `VectorKind`."""
+    """From now on solvers take these vectors, before all others. Raises ParameterError for an object that is not a
+    `VectorKind`."""
     if not isinstance(kind, VectorKind):
         raise ParameterError(f"a kind of vectors is described by a VectorKind, not by {value_shown(kind)}")
     VECTOR_KINDS.insert(0, kind)

@@ -1,10 +1,10 @@
-"""Formats of files of distributed arrays: a file each, found by being here.
+"""File formats of distributed arrays: one module each, discovered in this folder.
 
-A file of this folder has a `FORMAT`: how a file is recognised, how one is written by all ranks at once, and how one is opened, so
-that ranks may read boxes of its arrays. `jali.arrays.files` asks these entries. What an entry takes beside, such as chunks or a sampling
-interval, are the keyword arguments of its functions.
+A file of this folder has a `FORMAT`: how a file is recognised, how one is written by all ranks at once, and how one is opened,
+so that ranks may read boxes of its arrays. `jali.arrays.files` uses these entries. Further options of an entry, such as chunks
+or a sampling interval, are keyword arguments of its functions.
 
-An entry agrees on errors: whatever it raises, it raises on all ranks (`jali.io.parallel.together`). A file appears complete or not at all.
+An entry raises every error on all ranks (`jali.io.parallel.together`). A file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Described(NamedTuple):
     dtype: np.dtype[Any] | None
     """None: nothing that NumPy has a type for."""
     in_one_piece: tuple[int, ...] = ()
-    """Dimensions along which nobody reads parts, since files have them in one piece."""
+    """Dimensions along which no parts are read, since files have them in one piece."""
 
 
 class OpenedFile(Protocol):
@@ -46,7 +46,7 @@ class OpenedFile(Protocol):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What else the file says."""
+        """The other metadata of the file."""
 
     def read(self, name: str, layout: Layout) -> np.ndarray:
         """This rank's part of an array, in a layout that scatters it (collective)."""
@@ -61,7 +61,7 @@ class FileFormat:
     endings: tuple[str, ...]
     """Of names of files: ".npy"."""
     is_one: Callable[[str], bool]
-    """Whether what exists under a name is one of these. Asked on one rank; may raise OSError."""
+    """Whether the file or folder of this name has this format. Called on one rank; may raise OSError."""
     write: Callable[..., None]
     """`(path, layout, part, **options)`, `part` being this rank's on the host. Of arrays that all ranks have, that of rank 0 is
     written (collective)."""

@@ -1,8 +1,9 @@
 """HDF5 with a file for each rank, and a virtual dataset that joins them: what is behind `hdf5-parts`.
 
-`model.h5` is small and names files in the folder `model.h5.parts-...` beside it, by names relative to its own place: the two are
-moved together. The folder has another name each time, so an older array is whole until the small file takes its name; then the
-older one's folder goes. Every rank writes a file of its own, which suits file systems on which one file has one writer.
+`model.h5` is small and names files in the folder `model.h5.parts-...` beside it, by names relative to its own place: the two
+are moved together. The folder has another name each time, so an older array is whole until the small file takes its name; then
+the older one's folder is removed. Every rank writes a file of its own, which suits file systems on which one file has one
+writer.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _join(path: str, folder: str, sealed: Outline, boxes: tuple[Box, ...]) -> No
 
 @contextlib.contextmanager
 def replacing(path: str, ranks: Communicator) -> Iterator[None]:
-    """Around the writing of an HDF5 file: where that succeeds, folders of parts that an older file named go."""
+    """Around the writing of an HDF5 file: after success, folders of parts of an older file are removed."""
     older: list[str] = []
     with together(ranks):
         h5py_for(path)

@@ -1,4 +1,4 @@
-"""HDF5 with a file for each rank: asked for by its name, `format="hdf5-parts"`. It is read as HDF5."""
+"""HDF5 with a file for each rank: requested by its name, `format="hdf5-parts"`. It is read as HDF5."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SEG-Y through the package segyio: traces with 240 bytes of header each, whose last dimension is samples.
 
-A file has no signature, so its ending says what it is. Ranks read and write whole traces, at once. A cube is what traces are whose
-headers number inlines and crosslines regularly; other files are traces and nothing else.
+A file has no signature, so its ending identifies it. Ranks read and write whole traces, at once. Traces whose headers
+number inlines and crosslines regularly form a cube; other files hold traces only.
 
 Source of the format: SEG-Y revision 1 (Society of Exploration Geophysicists, 2002).
 """
@@ -120,7 +120,7 @@ def _checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _numbers_of_lines(shape: tuple[int, ...], inlines: Any, crosslines: Any) -> dict[str, np.ndarray]:
-    """Headers that say a trace's position in a cube."""
+    """Headers that give a trace's position in a cube."""
     given = {"inlines": inlines, "crosslines": crosslines}
     if len(shape) == 2:
         for name, value in given.items():
@@ -252,7 +252,7 @@ def _as_word(name: str, values: np.ndarray, kind: np.dtype[Any], first: int) -> 
 
 
 class _Traces:
-    """An open file. Rank 0 looks at what all have to know."""
+    """An open file. Rank 0 reads the metadata for all."""
 
     preferred: str | None = TRACES
 
@@ -324,7 +324,8 @@ class _Traces:
         return i * crosslines + j if self._inline_first else j * inlines + i
 
     def _check_positions(self, file: Any, dims: Box) -> None:
-        """That each trace of this rank is where the numbers of lines say: segyio looks at the first ones alone."""
+        """Checks that each trace of this rank has the position of its line numbers: segyio checks the first ones
+        alone."""
         for axis, name in enumerate((INLINE, CROSSLINE)):
             numbers = np.array(self.about[("inlines", "crosslines")[axis]])
             wanted = numbers[slice(*dims[axis])].reshape([-1 if k == axis else 1 for k in range(len(dims))])
@@ -348,7 +349,8 @@ def _no_cube(path: str, why: str) -> FileFormatError:
 
 
 def _check_samples(segyio: Any, path: str, file: Any) -> None:
-    """That the headers of the first and the last trace agree with the file's on the number of samples, where they say one."""
+    """Checks that the headers of the first and the last trace agree with the file's on the number of samples, where
+    they have one."""
     expected = len(file.samples)
     for trace in (0, file.tracecount - 1):
         count = file.header[trace][segyio.TraceField.TRACE_SAMPLE_COUNT] % (MOST_SAMPLES + 1)

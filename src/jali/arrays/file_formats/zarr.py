@@ -1,10 +1,10 @@
 """Zarr, version 3, through the package zarr: a folder with a file for each chunk, which all ranks write at once.
 
-No chunk belongs to two ranks. Chunks have one shape (a regular grid), and those of a given or chosen shape may begin inside a rank's
-part; then ranks first exchange what makes whole chunks. Chunks are compressed (Zstandard) and have checksums (CRC-32C), which are
-part of Zarr, so every reader notices damage. What says how chunks become the array has no checksum in Zarr: jali's stores have a seal
-over it among their attributes. Stores of version 2, and of others, with any chunks, are read; chunks that such an array cannot have
-are an error.
+No chunk belongs to two ranks. Chunks have one shape (a regular grid), given or chosen, and may begin inside a rank's part; then
+ranks first exchange data for whole chunks. Chunks are compressed (Zstandard) and have checksums (CRC-32C), which are part of
+Zarr, so every reader detects damage. The metadata that map chunks to the array have no checksum in Zarr: jali's stores have a
+checksum of it (a seal) among their attributes. Stores of version 2, and of others, with any chunks, are read; chunks that such
+an array cannot have are an error.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
 
 @contextlib.contextmanager
 def _writing_beside(path: str, ranks: Communicator) -> Iterator[str]:
-    """As `jali.io.writing.writing_beside`, of a folder. An older array of the name goes when the new one is complete; systems have no
-    replacement of folders, so for a moment nothing has the name, and the older one is beside it."""
+    """As `jali.io.writing.writing_beside`, of a folder. An older array of the name is removed when the new one is complete;
+    systems have no replacement of folders, so for a moment nothing has the name, and the older one is beside it."""
     with together(ranks), explained(f"cannot write {shown(path)}"):
         target = os.path.realpath(checked_path(path))
         temporary = ""
@@ -237,7 +237,7 @@ class _Store:
         with together(ranks):
             self._zarr = _zarr(path)
         with together(ranks), _read_by_zarr(path):
-            # every rank reads the few bytes itself: what they say is taken as they are
+            # every rank reads the few bytes itself, unchecked
             found = self._zarr.open(path, mode="r")
             arrays = {"": found} if isinstance(found, self._zarr.Array) else _members(found, self._zarr.Array)
             if verify:
@@ -269,7 +269,7 @@ class _Store:
 
 
 def _seal(folder: str) -> str:
-    """SHA-256 of all that says how the bytes of an array's chunks become its numbers."""
+    """SHA-256 of all metadata that map the bytes of an array's chunks to its numbers."""
     with open(os.path.join(folder, "zarr.json"), "rb") as file:
         said = json.load(file)
     parts = [said.get(key) for key in _SEALED]

@@ -1,4 +1,5 @@
-"""What is measured: the cases of `jali bench compare`, and the work that scripts of `benchmarks/` time by the same text.
+"""The measured cases: the cases of `jali bench compare`, and the work that scripts of `benchmarks/` time by the same
+text.
 
 A case sets up its fields and gives a call. Both sides of a comparison run this file, each with its own jali, so cases keep to functions that
 have long been public; what one side has under another name is chosen by `first_of`. A side that does not have one of them does not have

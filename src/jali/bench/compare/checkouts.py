@@ -32,7 +32,7 @@ NOT_SOURCES = ("__pycache__", ".so", ".pyc", "_core.pyi")
 
 
 class OutOfTimeError(Exception):
-    """The time of this part is over; what was done so far is kept."""
+    """The time of this part is over; completed work is kept."""
 
 
 @dataclass(frozen=True)

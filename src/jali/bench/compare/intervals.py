@@ -1,8 +1,9 @@
-"""What the times of two sides say: the ratio, its 95 % interval, and whether the case is lost.
+"""The result of two sides' times: the ratio, its 95 % interval, and whether the case is lost.
 
-The turns of one pair of processes are not independent of each other: they share pages, kernels and the hour. So the bootstrap has
-two levels. It draws pairs with replacement, and for each drawn pair turns with replacement; a ratio is the geometric mean over pairs of
-the median over turns, and the interval the middle 95 % of what comes out. With three pairs this is about the range of their medians.
+The turns of one pair of processes are not independent of each other: they share pages, kernels and the hour. So the bootstrap
+has two levels. It draws pairs with replacement, and for each drawn pair turns with replacement; a ratio is the geometric mean
+over pairs of the median over turns, and the interval the middle 95 % of the results. With three pairs this is about the range
+of their medians.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class Side:
         return f"{self.name}: its process ended ({lines[-1].strip() if lines else self.process.returncode})"
 
     def close(self, error: type[BaseException] | None = None, *_: object) -> None:
-        """End the processes: they leave when nobody asks them any more. After a while, on Ctrl-C at once, they are ended; a launcher
-        passes it on to its ranks."""
+        """End the processes: they exit when their socket closes. After a timeout, on Ctrl-C at once, they are terminated;
+        a launcher forwards this to its ranks."""
         for link, line in zip(self.sockets, self.links, strict=True):
             with contextlib.suppress(OSError):
                 line.close()
@@ -145,7 +145,7 @@ class Side:
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0 if error is KeyboardInterrupt else 5)
-        finally:  # also where somebody does not wait so long
+        finally:  # also where the wait is interrupted
             self.ending.close()
             self.folder.cleanup()
 

@@ -1,7 +1,8 @@
-"""The file of a comparison: a line says what is compared and how, every other one what a pair of processes measured, as JSON.
+"""The file of a comparison: one line with what is compared and how, every other one with the results of a pair of
+processes, as JSON.
 
-Lines are only added, each with a system call of its own, so whatever ends a comparison leaves a file that can be continued; a last
-line that was cut is dropped.
+Lines are only added, each with a system call of its own, so an interrupted comparison leaves a file that can be continued; a
+truncated last line is dropped.
 """
 
 from __future__ import annotations

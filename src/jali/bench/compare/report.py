@@ -15,7 +15,7 @@ PRECISE = ("lost", "unclear", "faster", "slower", "same")
 
 
 def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
-    """What was found of each case: times of both sides in `unit`, the ratio B/A with its interval and the verdict, or why there is none."""
+    """The result of each case: times of both sides in `unit`, the ratio B/A with its interval and the verdict, or why there is none."""
     found: list[dict[str, Any]] = []
     for name in names:
         if name in record.without:

@@ -1,7 +1,7 @@
-"""A process of one side of a comparison, run as a script: imports the jali of that side, sets up a case, and times it when told to.
+"""A process of one side of a comparison, run as a script: imports the jali of that side, sets up a case, and times it on request.
 
-`python worker.py PACKAGE CASES SOCKET`. It stays alone in a file, since beside it there may be a jali that does not have it. Between its
-turns it waits for a line and uses no processor. Answers go through a socket: standard streams belong to whatever prints.
+`python worker.py PACKAGE CASES SOCKET`. It stays alone in a file, since beside it there may be a jali that does not have it.
+Between its turns it waits for a line and uses no processor. Answers go through a socket: standard streams are for other output.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def serve(package: str, cases: str, address: str) -> None:
                 else:
                     run(work, 1)  # the other side had the caches
                     answer(seconds=run(work, order["count"]))
-            except Exception as error:  # every failure of either side is told, and ends the case
+            except Exception as error:  # every failure of either side is reported, and ends the case
                 traceback.print_exc()
                 answer(failed=f"{type(error).__name__}: {error}".splitlines()[0])
 

@@ -58,7 +58,7 @@ def const(nodes: Builder, value: float | int | complex | bool) -> Node:
     if isinstance(value, int):
         return nodes.node("const", (), (value,), INT)
     if isinstance(value, complex):
-        # repr tells 0.0 from -0.0, which compare equal as dictionary keys
+        # repr distinguishes 0.0 from -0.0, which compare equal as dictionary keys
         return nodes.node("const", (), (value, repr(value)), COMPLEX)
     return nodes.node("const", (), (float(value), repr(float(value))), REAL)
 
@@ -121,7 +121,7 @@ def _table(w: Writer, node: Node) -> None:
 
 @operation("table", _table)
 def table(nodes: Builder, slot: int, indices: Sequence[Node], type: Type) -> Node:
-    """A row of an array that is an argument; whether indices are inside is asked where extents are known (`ranges.py`)."""
+    """A row of an array that is an argument; indices are checked where extents are known (`ranges.py`)."""
     for index in indices:
         if index.type != INT:
             raise trace_error(

@@ -17,7 +17,7 @@ from jali.codegen.writer import Value, Writer
 
 
 def need_matrix(a: Node, what: str, square: bool = False) -> None:
-    """Raises TraceError, a sentence that begins with `what`, for what is no (square) matrix."""
+    """Raises TraceError, a sentence that begins with `what`, for a value that is not a (square) matrix."""
     if len(a.type.shape) != 2 or (square and a.type.shape[0] != a.type.shape[1]):
         kind = "a square matrix" if square else "a matrix"
         raise trace_error(f"{what} needs {kind}, not {a.type}")

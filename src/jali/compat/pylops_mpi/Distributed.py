@@ -1,6 +1,6 @@
 """Communication as methods, under the names of pylops_mpi.Distributed, for operators that scripts derive from it.
 
-`base_comm_nccl` and `engine` are ignored: `jali.comm.Communicator` finds the best way for each array itself.
+`base_comm_nccl` and `engine` are ignored: `jali.comm.Communicator` chooses the transport of each array itself.
 """
 
 from __future__ import annotations

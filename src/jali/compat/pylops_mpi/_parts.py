@@ -1,8 +1,9 @@
 """Which elements of flat vectors ranks have, as scripts written for pylops_mpi expect it.
 
-There an operator on arrays of shape `dims` takes a flat vector split anyhow, and gives one whose parts are whole rows, as many on each
-rank as it goes (`local_split` along axis 0); operators of blocks take one split anyhow as well. Those of `jali.linops` give results
-split as what they were given. What is not a scattered flat vector of the right length passes unchanged.
+There an operator on arrays of shape `dims` takes a flat vector split anyhow, and gives one whose parts are whole rows, as
+equal as possible on all ranks (`local_split` along axis 0); operators of blocks take one split anyhow as well. Those of
+`jali.linops` give results split as what they were given. Anything but a scattered flat vector of the right length is passed
+unchanged.
 """
 
 from __future__ import annotations

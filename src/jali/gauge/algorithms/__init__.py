@@ -1,8 +1,8 @@
 """Update algorithms: a file each, found by being here, from which `jali run` chooses by `update.algorithm`.
 
 A file of this folder is named as parameter files name the algorithm, and has an `ALGORITHM`: an update of every link
-that keeps the weight exp(-S) of any action and is ergodic by itself. Parameter files, their documentation and
-`jali run` take it from here. Overrelaxation, which draws nothing, comes after it and is no entry.
+that keeps the weight exp(-S) of any action and is ergodic by itself. Parameter files, their documentation and `jali
+run` take it from here. Overrelaxation, which draws nothing, follows it and is not an entry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Files of arrays that other programs read: a file each, found by being here.
+"""Array formats that other programs read: one module each, discovered in this folder.
 
-A file of this folder has a `FORMAT`: how a file is recognised, the function that makes one with all but the numbers in it, and
-the one that reads what it says. `jali.io.arrays` asks these entries. What all share (numbers in their places, checksums, the
-seal, writing by many ranks at once) is there.
+A module of this folder has a `FORMAT`: how a file is recognised, the function that makes one with all but the numbers in it,
+and the one that reads its metadata. `jali.io.arrays` uses these entries, and has what all share (positions of numbers,
+checksums, the seal, writing by many ranks at once).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Outline:
     dtype: np.dtype[Any] | None
     """None: nothing that NumPy has a type for."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What stands beside it: texts, whole numbers and lists of texts by name."""
+    """Its metadata: texts, whole numbers and lists of texts by name."""
     offset: int | None = None
     """Where its bytes begin in the file, as NumPy has them in memory; None where the format's own `read` is needed."""
     fortran: bool = False

@@ -1,6 +1,6 @@
-"""Another process that looks at HDF5 files, and reads some Zarr stores (`_reader_program.py`), since damage can end it or keep it for ever.
+"""Another process that inspects HDF5 files, and reads some Zarr stores (`_reader_program.py`), since damage can end it or make it hang.
 
-It is started when it is needed, and again when a file has ended it. Whatever becomes of it is a FileFormatError here.
+It is started when it is needed, and again when a file has ended it. Every failure of it is a FileFormatError here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from jali.files import shown
 
 from . import Outline
 
-TIMEOUT = 60.0  # seconds without a step of who looks at a file
+TIMEOUT = 60.0  # seconds without progress of the reader of a file
 
 
 def found_in(path: str) -> list[dict[str, Any]]:
-    """What a file says of its datasets. Raises FileFormatError."""
+    """The descriptions of a file's datasets. Raises FileFormatError."""
     return _PROCESS.ask(path, {}, np.empty(0))
 
 
@@ -68,7 +68,7 @@ class _Process:
         with self._guard:
             try:
                 found, status = self._answer(request, begins, out)
-                if status == 0 and not found:  # it was about to end, since nobody asked
+                if status == 0 and not found:  # it was about to end, after idling
                     found, status = self._answer(request, begins, out)
             except (
                 BaseException
@@ -87,7 +87,7 @@ class _Process:
     def _answer(
         self, request: bytes, begins: list[int], out: NDArray[Any]
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """What it says, and its status where it has ended before the end."""
+        """Its answer, and its status where it ended early."""
         process = self._started_and_asked(request)
         found: list[dict[str, Any]] = []
         missing = out.size
@@ -109,7 +109,7 @@ class _Process:
     def _started_and_asked(self, request: bytes) -> subprocess.Popen[bytes]:
         """The process, which has the request."""
         if self._process is not None and self._of == os.getpid():
-            with contextlib.suppress(BrokenPipeError):  # it has ended, since nobody asked
+            with contextlib.suppress(BrokenPipeError):  # it has ended, after idling
                 if self._process.poll() is None:
                     _send(self._process, request)
                     return self._process

@@ -1,14 +1,14 @@
-"""What HDF5 finds in files, read by a process of its own: a program, which knows h5py and nothing of jali. It reads Zarr arrays, too,
-whose decompressors may end a process.
+"""Reads HDF5 files in a separate process: a program that uses h5py and nothing of jali. It also reads Zarr arrays, whose
+decompressors may end a process.
 
-In a damaged file the library may go round for ever, take all memory or end its process. So it looks at files here: at objects,
+In a damaged file the library may loop for ever, take all memory or end its process. So it reads files here: at objects,
 attributes, indices of chunks, the files that a virtual dataset names, and at numbers that only the library can read.
 
-A request is a line of JSON: "path", "directory" (where the program that asks runs) and "timeout", seconds without a step after
-which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first index
-and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block": ...}`, which is
-like "part", and then the bytes as NumPy has them; with "library": "zarr" of an array of a Zarr store. The last line is `{"end": true}` or `{"error": ...}`. The process ends with who
-asks, and when nobody has asked for some time.
+A request is a line of JSON: "path", "directory" (the client's working directory) and "timeout", seconds without a step after
+which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first
+index and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block":
+...}`, which is like "part", and then the bytes as NumPy has them; with "library": "zarr" of an array of a Zarr store. The last
+line is `{"end": true}` or `{"error": ...}`. The process ends with its client, and after some time without a request.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _sources(dataset: Any, step: Callable[..., None]) -> list[str]:
     for source in sources:
         step()
         first, _ = source.vspace.get_select_bounds()
-        with contextlib.suppress(Exception):  # whoever reads there hears of it
+        with contextlib.suppress(Exception):  # the reader of this stream receives the error
             dataset[tuple(map(int, first))]
     return sorted({source.file_name for source in sources} - {"."})
 
@@ -197,7 +197,7 @@ def main() -> None:
     """Of the program."""
     with contextlib.suppress(OSError, ValueError):  # where less is allowed already
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    # what a library says while it reads must not come in between
+    # output of a library while it reads must not be mixed in
     sys.stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     while select.select([sys.stdin], [], [], _IDLE)[0]:

@@ -1,10 +1,10 @@
-"""HDF5 through h5py: each array a dataset, with what stands beside it as the dataset's attributes.
+"""HDF5 through h5py: each array is a dataset, and its metadata are the dataset's attributes.
 
-One rank makes the file. Its datasets are contiguous and allocated at once, so their bytes have places, and all ranks write
-there without HDF5. Datasets of others are read likewise where they are contiguous and of numbers as NumPy has them.
+One rank makes the file. Its datasets are contiguous and allocated at once, so their bytes have known offsets, where all
+ranks write without HDF5. Other datasets are read likewise where they are contiguous and have NumPy's types.
 
-What a file says of its datasets is read by another process (`_reader_process.py`), and so are numbers that only HDF5 can read (chunks,
-compression, other files behind), by one on every rank: in a damaged file the library may find no end, or end its process.
+The descriptions of datasets are read by another process (`_reader_process.py`), and so are numbers that only HDF5 can read
+(chunks, compression, external files), by one on every rank: in a damaged file the library may hang, or end its process.
 
 Complex numbers are h5py's: a compound of r and i.
 """
@@ -37,7 +37,7 @@ def h5py_for(path: str) -> Any:
 
 
 def _is_hdf5(fd: int, size: int) -> bool:
-    """The signature stands at the beginning, or at 512, 1024, 2048, ... behind somebody's own bytes."""
+    """The signature is at offset 0, or at 512, 1024, 2048, ... after a user block."""
     at = 0
     while at < size:
         if os.pread(fd, len(_SIGNATURE), at) == _SIGNATURE:
@@ -96,7 +96,7 @@ def datasets_of(path: str) -> list[dict[str, Any]]:
 def _check_sources(path: str, name: str, files: Sequence[str]) -> None:
     """HDF5 has fill values where a file of a virtual dataset is missing, without a word."""
     beside = os.path.dirname(os.path.realpath(path))
-    # HDF5 looks beside the file, then where the program runs; names with % are patterns of names
+    # HDF5 searches beside the file, then in the working directory; names with % are patterns of names
     looked = [file for file in files if "%" not in file]
     missing = [f for f in looked if not (os.path.exists(os.path.join(beside, f)) or os.path.exists(f))]
     if missing:

@@ -1,6 +1,6 @@
 """`.npy`: one array, as `numpy.save` writes it and `numpy.load` reads and maps it.
 
-Behind the numbers, where NumPy does not look, a JSON object says what stands beside the array. Files of NumPy end with the
+After the numbers, where NumPy does not read, a JSON object has the metadata of the array. Files of NumPy end with the
 numbers.
 """
 
@@ -76,7 +76,7 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
 
 
 def _tail(path: str, fd: int, begin: int, size: int, strict: bool) -> dict:
-    """What stands behind the array; nothing in files of others."""
+    """The bytes after the array; nothing in files of others."""
     if begin == size:
         return {}
     found = None

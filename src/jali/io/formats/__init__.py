@@ -1,8 +1,8 @@
-"""File formats of gauge configurations: a file each, found by being here.
+"""File formats of gauge configurations: one module each, discovered in this folder.
 
-A file of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer if
-there is one. `jali.io` and the commands ask these entries; nothing else names a format. What all share (site records,
-checksums, writing by many ranks at once) is in the modules of `jali.io`.
+A module of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer
+if there is one. `jali.io` and the commands use these entries; nothing else names a format. What all share (site
+records, checksums, writing by many ranks at once) is in the modules of `jali.io`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Format:
     """An entry: a format that is read."""
 
     name: str
-    """What `recognise` says."""
+    """The answer of `recognise`."""
     signature: str
     """Its beginning, for messages: "NERSC ('BEGIN_HEADER')"."""
     is_one: Callable[[bytes], bool]
-    """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. No two rows may say so
-    of one file.
+    """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. At most one format may
+    return True for a file.
     """
     parse: Callable[[str, int, int, Expected], Contents]
-    """(name, descriptor, size, what the caller knows) -> what the header says; raises FileFormatError where it cannot
-    be right.
+    """(name, descriptor, size, `Expected` of the caller) -> contents of the header; raises FileFormatError where it is
+    invalid.
     """
     writer: Writer | None = None
 
@@ -73,7 +73,7 @@ def writers() -> dict[str, Writer]:
 
 
 def format_named(path: str | os.PathLike[str]) -> str | None:
-    """The format that is written under a name, by its ending or else its beginning; None where it says neither."""
+    """The format that is written under a name, by its ending or else its beginning; None where neither matches."""
     base = os.path.basename(os.fsdecode(path)).lower()
     ending = os.path.splitext(base)[1]
     found = [writer for writer in writers().values() if ending in writer.endings]

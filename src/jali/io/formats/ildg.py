@@ -1,10 +1,10 @@
 """ILDG and SciDAC configurations: XML and binary records in a LIME container.
 
 The payload is always big-endian and holds complete matrices. What describes it differs from writer to writer:
-the `ildg-format` record, SciDAC's private records, both, or nothing at all; the reader takes what is there,
-fills gaps from the payload's size and the caller, and refuses contradictions. The writer makes the full set,
-and one record more (`jali-info`, JSON) with our version, the date and the run's metadata, which other readers
-skip.
+the `ildg-format` record, SciDAC's private records, both, or nothing at all; the reader uses existing entries,
+completes them by the payload's size and the caller's values, and refuses contradictions. The writer makes the
+full set, and one record more (`jali-info`, JSON) with our version, the date and the run's metadata, which
+other readers skip.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ def _values(
 ) -> dict[str, str]:
     """Text of every XML element of a record by tag, name spaces apart; empty if there is no such record.
 
-    Of a record that is not well-formed the elements are read as a person would, with a warning, where they say all that
-    is needed. Else it is empty, and what is wrong goes to `broken`: other records may say the same. The declaration in
-    front is left out, since the text is decoded already; it lacks a quote in files of old writers.
+    Of a record that is not well-formed the elements are read leniently, with a warning, where they are sufficient. Else
+    it is empty, and the fault goes to `broken`: other records may have the same content. The declaration in front is
+    left out, since the text is decoded already; it lacks a quote in files of old writers.
     """
     if kind not in header:
         return {}
@@ -294,7 +294,7 @@ def _values(
 
 
 def _read_loosely(text: str) -> dict[str, str]:
-    """What stands behind each opening tag, up to the next one, of a text that is only nearly XML; not what has two values."""
+    """The text after each opening tag, up to the next one, of a text that is only nearly XML; not what has two values."""
     found: dict[str, str] = {}
     contradicted: set[str] = set()
     for match in re.finditer(
@@ -344,7 +344,7 @@ def _lattice(
 def _described_storage(
     path: str, ildg: dict[str, str], scidac: dict[str, str], expected: Expected
 ) -> tuple[int | None, int | None]:
-    """(n, precision) as far as the XML records tell."""
+    """(n, precision) as far as the XML records contain them."""
     n: int | None = None
     precision: int | None = None
     if "precision" in ildg:

@@ -1,7 +1,7 @@
 """The MILC version 5 format: a 96-byte binary header and single-precision SU(3) matrices. Read only.
 
-Everything is in the byte order of the machine that wrote it; the magic number tells which. Older versions and
-files whose sites are not in natural order are refused.
+Everything is in the byte order of the machine that wrote it; the magic number identifies it. Older versions
+and files whose sites are not in natural order are refused.
 """
 
 from __future__ import annotations

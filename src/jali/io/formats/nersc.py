@@ -92,7 +92,7 @@ def parse_nersc(path: str, fd: int, size: int, expected: Expected) -> Contents:
 
 
 def _edges(path: str, header: dict[str, str]) -> Iterator[str]:
-    """What the header says of edges that links read from it do not have; often the fermions' are meant."""
+    """The header's boundary conditions that links read from it do not have; often the fermions' are meant."""
     for key in (f"BOUNDARY_{d}" for d in range(1, 5)):
         if header.get(key, "PERIODIC").upper() != "PERIODIC":
             yield f"{path}: header key {key} is {value_shown(header[key])}; the links are taken as periodic, as the format stores them"

@@ -1,7 +1,7 @@
 """Blocks with halos, under the names of pylops_mpi.basicoperators.Halo.
 
-What it calls the adjoint takes halos off, and so it is here; `jali.linops.Halo` has the true adjoint. Blocks are as large as the
-largest, but for the last ones along an axis, which have what is left; those of `jali.linops.Halo` are as equal as it goes.
+Its adjoint removes halos, and so does this one; `jali.linops.Halo` has the true adjoint. Blocks are as large as the largest,
+but for the last ones along an axis, which have what is left; those of `jali.linops.Halo` are as equal as possible.
 """
 
 from __future__ import annotations

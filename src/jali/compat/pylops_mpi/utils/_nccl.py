@@ -1,4 +1,4 @@
-"""The names of pylops_mpi.utils._nccl. There is no second communicator: jali's finds NCCL by itself where it is the best way.
+"""The names of pylops_mpi.utils._nccl. There is no second communicator: jali's uses NCCL by itself where it is fastest.
 
 `initialize_nccl_comm` and `nccl_split` return jali's communicator, which operators and arrays take as `base_comm_nccl` and ignore; the
 other functions communicate over it. They take arrays in any memory, and complex numbers in every reduction that these have.

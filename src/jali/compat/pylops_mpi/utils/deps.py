@@ -11,11 +11,11 @@ __all__ = ["nccl_enabled"]
 nccl_enabled = settings.of_others("NCCL_PYLOPS_MPI").get("NCCL_PYLOPS_MPI", "1") == "1" and (
     importlib.util.find_spec("cupy") is not None
 )
-"""Whether scripts may ask for an NCCL communicator: where there is CuPy. jali's own use of NCCL does not depend on it."""
+"""Whether scripts may request an NCCL communicator: where there is CuPy. jali's own use of NCCL does not depend on it."""
 
 
 def nccl_import(message: str | None = None) -> str | None:
-    """None where scripts may ask for an NCCL communicator, else what would be needed (for `message`)."""
+    """None where scripts may request an NCCL communicator, else what would be needed (for `message`)."""
     if nccl_enabled:
         return None
     return (

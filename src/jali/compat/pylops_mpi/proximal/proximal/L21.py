@@ -10,7 +10,7 @@ __all__ = ["MPIL21"]
 
 
 class MPIL21(solvers.L21):
-    """`jali.solvers.L21`, whose dual is that of `pyproximal.L21` to the last bit, as scripts may ask."""
+    """`jali.solvers.L21`, whose dual is that of `pyproximal.L21` to the last bit, as scripts may require."""
 
     def proxdual(self, x: Any, tau: float, **options: Any) -> Any:
         """sigma x_j / max(|x_j|, sigma), in this order."""
