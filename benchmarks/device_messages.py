@@ -130,9 +130,9 @@ class Cell:
                         f"{name}, {self.nbytes} B, message {k}: rank {self.ranks.rank} has {bad.size} wrong bytes, the first "
                         f"is byte {begin + bad[0]}"
                     )
-        told = [text.decode() for text in self.ranks.gather_bytes(wrong.encode()) if text]
-        if told:
-            raise RankError(told[0])
+        messages = [text.decode() for text in self.ranks.gather_bytes(wrong.encode()) if text]
+        if messages:
+            raise RankError(messages[0])
 
     def time(self, order: str, rounds: int) -> dict[str, float]:
         """Seconds per message of every side: medians over rounds of the slowest rank's."""
@@ -209,7 +209,7 @@ def main() -> int:
                 times = cell.time(order, options.rounds)
                 for name in cell.sides:
                     cell.check(name)
-                told = "  ".join(f"{name} {t * 1e6:9.2f}" for name, t in times.items())
+                columns = "  ".join(f"{name} {t * 1e6:9.2f}" for name, t in times.items())
                 ours, plain = times["together"], times.get("plain")
                 ratios = f"{nbytes / ours / 1e9:6.1f} GB/s"
                 if plain is not None:
@@ -217,7 +217,7 @@ def main() -> int:
                 if "library" in times:
                     ratios += f", {min(times['library'], times['library one']) / ours:5.2f} of the library"
                 say(
-                    f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.transport:12s} | {told} | {ratios}"
+                    f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.transport:12s} | {columns} | {ratios}"
                 )
                 if options.csv and ranks.rank == 0:
                     with open(options.csv, "a") as file:

@@ -285,10 +285,10 @@ def messages(bench: Bench) -> None:
         library: Any = bench.ranks.duplicate()
         transport = library_of(bench.gpu.kind)
         try:
-            told = comm.CclCommunicator(library, bench.gpu).library
+            library_found = comm.CclCommunicator(library, bench.gpu).library
             with jali.tune.experiment(message_transport=transport):
                 library.device_messages(bench.gpu)
-            bench.say(f"messages against {' '.join(told[:2])}, bandwidth is what a rank sends")
+            bench.say(f"messages against {' '.join(library_found[:2])}, bandwidth is what a rank sends")
         except DeviceError as error:
             library = None
             bench.say(f"messages, with nothing to compare: {error}")

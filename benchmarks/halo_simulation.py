@@ -49,10 +49,10 @@ class Compared:
     measured: float
     kernel: float
     alone: float
-    told: float
+    with_kernel: float
 
     def errors(self) -> tuple[float, float]:
-        return self.alone / self.measured - 1, self.told / self.measured - 1
+        return self.alone / self.measured - 1, self.with_kernel / self.measured - 1
 
 
 def main() -> int:
@@ -163,12 +163,12 @@ def child(options: argparse.Namespace) -> int:
                     comparisons += found
                     best.append(rung(found))
                     for comparison in found:
-                        alone, told = comparison.errors()
+                        alone, with_kernel = comparison.errors()
                         say(
                             ranks,
                             f"{words:38}{comparison.policy:26}{comparison.measured * 1e6:10.1f} us  "
                             f"alone {comparison.alone * 1e6:10.1f} {alone:+6.0%}"
-                            f"  told {comparison.told * 1e6:10.1f} {told:+6.0%}",
+                            f"  told {comparison.with_kernel * 1e6:10.1f} {with_kernel:+6.0%}",
                         )
                     if found:
                         say(
@@ -188,7 +188,7 @@ def kept(options: argparse.Namespace, comparisons: list[Compared], best: list[fl
     """Keeps and sums up."""
     if options.csv:
         lines = [
-            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}"
+            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.with_kernel:.6g}"
             for r in comparisons
         ]
         options.csv.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
@@ -228,12 +228,19 @@ def simulated(
     """What was measured of a case, policy by policy, beside what is simulated of a lattice of these extents."""
     call = case.bind()  # type: ignore[attr-defined]
     per_site = kernel * math.prod(grid) / math.prod(extents)
-    alone, told = (
+    alone, with_kernel = (
         call.simulate(machine, extents, grid, fixed=case.fixed, policies=list(times), site_seconds=own)  # type: ignore[attr-defined]
         for own in (None, per_site)
     )
     return [
-        Compared(words, policy, measured, kernel, alone.prediction(policy).time, told.prediction(policy).time)
+        Compared(
+            words,
+            policy,
+            measured,
+            kernel,
+            alone.prediction(policy).time,
+            with_kernel.prediction(policy).time,
+        )
         for policy, measured in times.items()
         if not alone.prediction(policy).why_not
     ]

@@ -222,7 +222,7 @@ def served(table: Table, program: Program, options: argparse.Namespace, folder: 
         table.case(f"served, {size} B", direct, ours, minus(ours, direct), SERVED)
 
 
-def asked(table: Table, program: Program, options: argparse.Namespace, driver: str) -> None:
+def polled(table: Table, program: Program, options: argparse.Namespace, driver: str) -> None:
     for name, ask_from, bound in (
         (f"asked, {driver}", ASK_FROM, ASKED),
         ("  control: nobody asks", 1 << 20, None),
@@ -275,7 +275,7 @@ def main() -> int:
             table = Table()
             passed(table, program, options, driver)
             served(table, program, options, Path(folder))
-            asked(table, program, options, driver)
+            polled(table, program, options, driver)
             print(f"load {os.getloadavg()[0]:.1f} at the end")
             print("\n".join(table.verdicts), flush=True)
             held = held and table.held

@@ -136,9 +136,9 @@ def compare(peaks: dict[tuple[str, str, str], float]) -> tuple[list[Difference],
             assert second is not None
             ratio = peaks[machine, collective, a] / peaks[machine, collective, b]
             wanted = first / second
-            turned = max(wanted, 1 / wanted) > 1.15 and (ratio > 1) != (wanted > 1)
-            if turned or max(ratio / wanted, wanted / ratio) > 1.25:
-                exceptions.append(Difference(machine, collective, (a, b), ratio, wanted, turned))
+            reversed_order = max(wanted, 1 / wanted) > 1.15 and (ratio > 1) != (wanted > 1)
+            if reversed_order or max(ratio / wanted, wanted / ratio) > 1.25:
+                exceptions.append(Difference(machine, collective, (a, b), ratio, wanted, reversed_order))
     return exceptions, pairs
 
 
@@ -382,15 +382,15 @@ def plots(
     for axis, name in zip(axes.flat, MACHINES, strict=True):
         for k, variant in enumerate(VARIANTS):
             where = [i for i, c in enumerate(COLLECTIVES) if (name, c, variant) in peaks]
-            place = [i + 0.11 * (k - 3) for i in where]
+            positions = [i + 0.11 * (k - 3) for i in where]
             axis.bar(
-                place,
+                positions,
                 [peaks[name, COLLECTIVES[i], variant] for i in where],
                 0.1,
                 label=variant,
                 color=f"C{k}",
             )
-            axis.plot(place, [FIGURE_8[name][variant][i] for i in where], "k_", markersize=7)
+            axis.plot(positions, [FIGURE_8[name][variant][i] for i in where], "k_", markersize=7)
         for i, collective in enumerate(COLLECTIVES):
             axis.hlines(
                 bound(Machine.load(name), collective), i - 0.42, i + 0.42, colors="grey", linestyles="dotted"

@@ -16,7 +16,7 @@ def update(X, s, rng, beta, heat):
     h = sum(s[X + mu] + s[X - mu] for mu in X.directions())
     size = jali.sqrt(h.norm2() + 1e-30)
     n = h / size
-    turned = 2 * s[X].dot(n) * n - s[X]  # overrelaxation
+    reflected = 2 * s[X].dot(n) * n - s[X]  # overrelaxation
     kappa, u, phi = beta * size, rng.uniform(X), 2 * np.pi * rng.uniform(X)
     cosine = 1 + jali.log(u + (1 - u) * jali.exp(-2 * kappa)) / kappa
     sine = jali.sqrt(jali.maximum(1 - cosine**2, 0.0))
@@ -24,7 +24,7 @@ def update(X, s, rng, beta, heat):
     a, b = -1 / (side + n[2]), -n[0] * n[1] / (side + n[2])
     first = jali.vector([1 + side * n[0] ** 2 * a, side * b, -side * n[0]])
     second = jali.vector([b, side + n[1] ** 2 * a, -n[1]])
-    s[X] = cosine * n + sine * (jali.cos(phi) * first + jali.sin(phi) * second) if heat else turned
+    s[X] = cosine * n + sine * (jali.cos(phi) * first + jali.sin(phi) * second) if heat else reflected
 
 
 @jali.site_function

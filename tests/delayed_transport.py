@@ -22,7 +22,7 @@ class Delayed(jali.comm.Transport):
     def __init__(self, rank: int, boxes: Boxes, size: int, delay: float) -> None:
         self.rank, self.size, self.boxes, self.delay = rank, size, boxes, delay
         self.random = random.Random(rank)
-        self.asked: dict[tuple[int, int], deque] = defaultdict(deque)
+        self.requested: dict[tuple[int, int], deque] = defaultdict(deque)
         self.messages = 0
 
     def send(self, data: memoryview, to: int, tag: int) -> float:
@@ -40,16 +40,16 @@ class Delayed(jali.comm.Transport):
 
     def receive(self, source: int, tag: int) -> tuple[int, int, object]:
         mine = (source, tag, object())
-        self.asked[source, tag].append(mine)
+        self.requested[source, tag].append(mine)
         return mine
 
     def received(self, message: tuple[int, int, object]) -> bytes | None:
         source, tag, _ = message
         box = self.box(source, self.rank, tag)
-        first_asked = self.asked[source, tag][0] is message
-        if not first_asked or not box or box[0][0] > time.monotonic():
+        is_first = self.requested[source, tag][0] is message
+        if not is_first or not box or box[0][0] > time.monotonic():
             return None
-        self.asked[source, tag].popleft()
+        self.requested[source, tag].popleft()
         return box.popleft()[1]
 
 

@@ -385,7 +385,7 @@ def python_functions(text: str) -> list[Function]:
         starts.append(starts[-1] + len(line))
     lines = text.splitlines()
 
-    def place(line: int, column: int) -> int:
+    def offset_of(line: int, column: int) -> int:
         """From a line and a column in bytes."""
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
@@ -399,7 +399,7 @@ def python_functions(text: str) -> list[Function]:
                 scope(node.body, f"{prefix}{node.name}.")
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 whole = number_of(prefix + node.name, names)
-                found.append(python_function(whole, text, node, words, place))
+                found.append(python_function(whole, text, node, words, offset_of))
             elif isinstance(node, ast.If | ast.Try):
                 scope([*node.body, *node.orelse], prefix)
 
@@ -420,9 +420,9 @@ def python_words(text: str, starts: list[int]) -> Iterator[Word]:
             yield Word(sort, token.string, start, start + len(token.string))
 
 
-def python_function(name: str, text: str, node: Any, words: list[Word], place: Any) -> Function:
+def python_function(name: str, text: str, node: Any, words: list[Word], offset_of: Any) -> Function:
     def span(part: Any) -> tuple[int, int]:
-        return place(part.lineno, part.col_offset), place(part.end_lineno, part.end_col_offset)
+        return offset_of(part.lineno, part.col_offset), offset_of(part.end_lineno, part.end_col_offset)
 
     begin, end = span(node)
     raised, calls, conditions = [], {}, {}
@@ -525,8 +525,8 @@ def files_of(area: Area, root: Path) -> list[Path]:
 def candidates(name: str, root: Path) -> Iterator[dict[str, Any]]:
     """Mutants of an area in the order of the seed, kinds in turn, until one kind has no more places."""
     of_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
-    for place in places(name, root):
-        of_kind[place["kind"]].append(place)
+    for site in sites(name, root):
+        of_kind[site["kind"]].append(site)
     chance = random.Random(f"{SEED} {name}")
     for kind in KINDS:
         chance.shuffle(of_kind[kind])
@@ -539,7 +539,7 @@ def candidates(name: str, root: Path) -> Iterator[dict[str, Any]]:
             yield of_kind[kind].pop()
 
 
-def places(name: str, root: Path) -> Iterator[dict[str, Any]]:
+def sites(name: str, root: Path) -> Iterator[dict[str, Any]]:
     """Every place for a mutant in the files of an area."""
     area = AREAS[name]
     for path in files_of(area, root):
@@ -658,10 +658,10 @@ class Checkout:
         if done.returncode != 0:
             return done.stdout
         (made,) = self.build.glob("_core.*.so")
-        (place,) = self.root.glob(".venv/lib/python3*/site-packages/jali")
-        partial = place / "part"
+        (installed,) = self.root.glob(".venv/lib/python3*/site-packages/jali")
+        partial = installed / "part"
         shutil.copy2(made, partial)
-        partial.replace(place / made.name)
+        partial.replace(installed / made.name)
         return ""
 
     def object_of(self, path: Path) -> Path | None:
@@ -891,7 +891,7 @@ def in_order(record: dict[str, Any]) -> None:
 
 
 def find_all(chosen: list[dict[str, Any]]) -> int:
-    lost = 0
+    missing = 0
     for mutant in chosen:
         try:
             path, function, token = find(mutant)
@@ -899,9 +899,9 @@ def find_all(chosen: list[dict[str, Any]]) -> int:
             where = f"{path.relative_to(ROOT)}:{line}: {function.name}: {mutant['old']} -> {mutant['new'] or 'dropped'}"
             print(f"{mutant['area']} {mutant['number']}: {where} (killed by {mutant['killed_by']})")
         except NotFoundError as trouble:
-            lost += 1
+            missing += 1
             print(f"NOT FOUND {trouble}")
-    return int(lost > 0)
+    return int(missing > 0)
 
 
 def check(checkout: Checkout, chosen: list[dict[str, Any]]) -> int:
@@ -965,7 +965,7 @@ def main() -> int:
     record = load(options.record)
     if options.list:
         for name in areas:
-            print(name, collections.Counter(m["kind"] for m in places(name, ROOT)))
+            print(name, collections.Counter(m["kind"] for m in sites(name, ROOT)))
         return 0
     chosen = [
         m

@@ -95,8 +95,8 @@ def signature_of_core(definition: str, defaults: tuple[Any, ...] | None) -> str:
 
 def signature(value: Any) -> str:
     """Arguments with their defaults, without types; nothing for what is not called."""
-    if told := of_core(value):
-        return signature_of_core(told[0], told[2])
+    if core := of_core(value):
+        return signature_of_core(core[0], core[2])
     if isinstance(value, staticmethod | classmethod):
         is_bound, value = isinstance(value, classmethod), value.__func__
     else:

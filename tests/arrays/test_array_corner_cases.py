@@ -346,7 +346,7 @@ def test_what_does_not_fit_on_one_rank_is_raised_on_all_before_anything_is_assig
     assert found[0][3] in found[0][1]
 
 
-def test_a_part_that_one_rank_cannot_write_to_is_told_on_all() -> None:
+def test_a_read_only_part_on_one_rank_raises_on_all() -> None:
     def run() -> tuple[Any, ...]:
         x = DistributedArray.to_dist(np.zeros(2), partition=REPLICATED)
         x.local.flags.writeable = x.rank != 1
@@ -427,7 +427,7 @@ def test_errors_say_what_was_given(call: Any, error: type[Exception], words: str
     on(2, run)
 
 
-def test_whole_arrays_and_global_indices_in_the_place_of_local_ones_are_refused() -> None:
+def test_whole_arrays_and_global_indices_instead_of_local_ones_are_refused() -> None:
     whole = np.arange(12.0).reshape(6, 2)
 
     def run() -> None:

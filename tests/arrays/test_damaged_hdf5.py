@@ -30,10 +30,10 @@ def test_an_index_with_zeroed_blocks_is_refused_or_right(
     save(path, DistributedArray.to_dist(VALUES), format="hdf5-parts")
     whole = path.read_bytes()
     heap = whole.index(b"GCOL")  # the heap of objects of size zero that HDF5 goes round in
-    places = [*range(0, len(whole), 512), *range(heap // 64 * 64, heap + 256, 64)]
+    offsets = [*range(0, len(whole), 512), *range(heap // 64 * 64, heap + 256, 64)]
     monkeypatch.setattr(_reader_process, "TIMEOUT", 2.0)
     refused = 0
-    for at in places if width == 512 else places[-5:]:
+    for at in offsets if width == 512 else offsets[-5:]:
         damaged = bytearray(whole)
         damaged[at : at + width] = bytes(len(damaged[at : at + width]))
         path.write_bytes(damaged)
@@ -80,10 +80,10 @@ CHUNKED: dict[str, dict[str, Any]] = {
 def damaged(whole: bytes, chance: random.Random) -> bytes:
     """A few bytes changed, mostly where there are any, or the end missing."""
     content = bytearray(whole)
-    places = [at for at, byte in enumerate(whole) if byte or chance.random() < 0.1]
+    offsets = [at for at, byte in enumerate(whole) if byte or chance.random() < 0.1]
     kind = chance.choice(["bit", "bit", "zeros", "ones", "noise", "cut"])
     for _ in range(chance.choice([1, 1, 3])):
-        at = chance.choice(places)
+        at = chance.choice(offsets)
         if kind == "bit":
             content[at] ^= 1 << chance.randrange(8)
         elif kind == "cut":

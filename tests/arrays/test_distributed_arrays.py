@@ -132,10 +132,10 @@ def test_other_layouts(ranks: int) -> None:
         assert back.layout is x.layout
         np.testing.assert_array_equal(back.asarray(), a)
         if ranks > 1:
-            with pytest.raises(ShapeError, match="add: the arrays are split differently") as told:
+            with pytest.raises(ShapeError, match="add: the arrays are split differently") as raised:
                 x + last
             for split in (x, last):  # the same words on all ranks, and all about both
-                assert f"{split.layout!r} into {', '.join(map(str, split.local_shapes))}" in str(told.value)
+                assert f"{split.layout!r} into {', '.join(map(str, split.local_shapes))}" in str(raised.value)
 
     comm.virtual_ranks(ranks, run)
 
@@ -325,7 +325,7 @@ def test_what_equals_a_whole_number_is_refused_also_when_that_was_given_before(
     comm.virtual_ranks(2, run)
 
 
-def test_the_same_shapes_in_other_places_are_told_apart() -> None:
+def test_equal_shapes_on_different_ranks_are_distinguished() -> None:
     def run() -> None:
         a = whole((4, 4), "float64")
         x, y = (DistributedArray.to_dist(a, axis=axes) for axes in ((0, 1), (1, 0)))

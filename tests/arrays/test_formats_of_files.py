@@ -244,7 +244,7 @@ def test_damage_is_noticed(tmp_path: Path, format: str) -> None:
     comm.virtual_ranks(3, read)
 
 
-def test_contents_are_told_without_numbers(tmp_path: Path, format: str) -> None:
+def test_contents_are_read_without_numbers(tmp_path: Path, format: str) -> None:
     path = path_in(tmp_path, format)
     name = {"npy": "", "zarr": "", "segy": "traces"}.get(format, "data")
 

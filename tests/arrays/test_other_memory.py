@@ -233,7 +233,7 @@ def test_a_solver_updates_fields_by_one_kernel(monkeypatch) -> None:
     assert total == 9 * 16
 
 
-def test_what_fields_cannot_do_is_told_on_all_ranks() -> None:
+def test_what_fields_cannot_do_raises_on_all_ranks() -> None:
     def run() -> None:
         x = DistributedArray((4, 6), engine="jali")
         for call, words in (

@@ -371,8 +371,8 @@ def test_cubes_of_others_are_read_in_any_layout(tmp_path: Path, ranks: int, cros
         assert np.array_equal(
             traces.asarray(), (cube.swapaxes(0, 1) if crossline_first else cube).reshape(12, 11)
         )
-        places = load(tmp_path / "c.sgy", name="SourceX", cube=True, axis=1)
-        assert np.array_equal(places.asarray(), [[1000 * i + j for j in range(4)] for i in range(3)])
+        sources = load(tmp_path / "c.sgy", name="SourceX", cube=True, axis=1)
+        assert np.array_equal(sources.asarray(), [[1000 * i + j for j in range(4)] for i in range(3)])
         about = contents(tmp_path / "c.sgy", cube=True).about
         assert (about["interval"], about["inlines"], about["crosslines"]) == (
             0.002,

@@ -154,39 +154,41 @@ def test_rules_reach_as_far_as_was_measured_and_meet_in_the_middle() -> None:
     assert met == [("ring", 8, 181), ("chain", 182, 512), ("ring", 32768, 32768)]
 
 
-def test_what_changes_nothing_is_not_asked_for() -> None:
-    def asked(found: dict[tuple[str, bool | None], str]) -> set[tuple[str | None, bool | None, str]]:
+def test_what_changes_nothing_is_no_condition() -> None:
+    def conditions_of(found: dict[tuple[str, bool | None], str]) -> set[tuple[str | None, bool | None, str]]:
         of = {Variant("reduce", t, p): [Stretch(spec, (8,))] for (t, p), spec in found.items()}
         return {(r.type, r.in_place, r.spec) for r in rules_of(of, {variant: [8] for variant in of})}
 
     both = {("fp32", False): "ring", ("fp32", True): "ring", ("fp64", False): "ring", ("fp64", True): "ring"}
-    assert asked(both) == {(None, None, "ring")}
-    assert asked({("fp32", False): "ring"}) == {(None, False, "ring")}
-    assert asked({("fp32", False): "ring", ("fp32", True): "chain"}) == {
+    assert conditions_of(both) == {(None, None, "ring")}
+    assert conditions_of({("fp32", False): "ring"}) == {(None, False, "ring")}
+    assert conditions_of({("fp32", False): "ring", ("fp32", True): "chain"}) == {
         (None, False, "ring"),
         (None, True, "chain"),
     }
-    assert asked(both | {("fp64", True): "chain"}) == {
+    assert conditions_of(both | {("fp64", True): "chain"}) == {
         ("fp32", None, "ring"),
         ("fp64", False, "ring"),
         ("fp64", True, "chain"),
     }
-    assert asked({("fp32", False): "ring", ("fp64", False): "chain"}) == {
+    assert conditions_of({("fp32", False): "ring", ("fp64", False): "chain"}) == {
         ("fp32", False, "ring"),
         ("fp64", False, "chain"),
     }
 
 
-def test_graphs_are_asked_for_where_they_differ() -> None:
-    def asked(found: dict[tuple[bool, bool | None], str]) -> set[tuple[bool | None, bool | None, str]]:
+def test_graphs_are_conditions_where_they_differ() -> None:
+    def conditions_of(
+        found: dict[tuple[bool, bool | None], str],
+    ) -> set[tuple[bool | None, bool | None, str]]:
         of = {Variant("reduce", "fp32", p, g): [Stretch(spec, (8,))] for (p, g), spec in found.items()}
         return {(r.in_place, r.persistent, r.spec) for r in rules_of(of, {variant: [8] for variant in of})}
 
-    assert asked({(False, None): "ring"}) == {(False, None, "ring")}
-    assert asked({(False, False): "ring"}) == {(False, False, "ring")}
-    assert asked({(False, False): "ring", (False, True): "ring"}) == {(False, None, "ring")}
+    assert conditions_of({(False, None): "ring"}) == {(False, None, "ring")}
+    assert conditions_of({(False, False): "ring"}) == {(False, False, "ring")}
+    assert conditions_of({(False, False): "ring", (False, True): "ring"}) == {(False, None, "ring")}
     both = {(p, g): "chain" if g else "ring" for p in (False, True) for g in (False, True)}
-    assert asked(both) == {(None, False, "ring"), (None, True, "chain")}
+    assert conditions_of(both) == {(None, False, "ring"), (None, True, "chain")}
     text = rules_text([Rule("all_reduce", None, None, True, 8, 8, "ring")], {"memory": "cuda"}, [])
     assert _core.check_rules(text, "mine.toml") == 1
     assert tomllib.loads(text)["rule"][0]["persistent"] is True

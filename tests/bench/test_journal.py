@@ -38,13 +38,13 @@ def test_rows_that_were_found_are_taken_and_lost_ones_left_out(tmp_path: Path) -
     name, why = give_up(path, "they ended") or ("", "")
     assert (name, why) == ("b", "stalled: rank 1: nothing has moved for 60 s, step 3 of ring, peer 0")
     assert give_up(path, "they ended") is None
-    told: list[int] = []
+    reported: list[int] = []
     second = Journal(comm.current(), path)
     assert second.lost == {"b": why}
-    assert second.case("a", functools.partial(fail, "measured again"), told.append) == 1
-    assert second.case("b", functools.partial(fail, "measured again"), told.append) is None
-    assert second.case("c", lambda: 3, told.append) == 3
-    assert told == [3]
+    assert second.case("a", functools.partial(fail, "measured again"), reported.append) == 1
+    assert second.case("b", functools.partial(fail, "measured again"), reported.append) is None
+    assert second.case("c", lambda: 3, reported.append) == 3
+    assert reported == [3]
     assert second.measured == ["c"]
     assert second.conditions()["b"] == why
 
@@ -64,7 +64,7 @@ def test_ranks_that_end_without_a_word_lose_the_row_that_they_had_begun(tmp_path
     assert give_up(path, "its ranks ended with status 9") == ("b", "failed: its ranks ended with status 9")
 
 
-def test_the_error_that_says_of_a_stall_is_told_whoever_wrote_first(tmp_path: Path) -> None:
+def test_the_error_of_a_stall_is_reported_in_any_order_of_writes(tmp_path: Path) -> None:
     path = tmp_path / "cases"
     append(path, journal.BEGUN, "a")
     append(path, journal.ERROR, "a", "rank 0 has failed")
@@ -83,7 +83,7 @@ def test_bad_input_is_no_loss(tmp_path: Path) -> None:
     assert [kind for kind, *_ in records(path.read_bytes())] == [journal.BEGUN]
 
 
-def test_a_row_is_hung_when_nothing_was_heard_of_it_for_long(tmp_path: Path) -> None:
+def test_a_row_hangs_after_a_long_time_without_progress(tmp_path: Path) -> None:
     path = tmp_path / "cases"
     path.touch()
     long_ago = time.time() - 1000
@@ -187,7 +187,7 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.mpi
-def test_rows_that_stall_and_ranks_that_die_are_told_and_the_others_measured(
+def test_stalled_rows_and_dead_ranks_are_reported_and_the_others_measured(
     tmp_path: Path, mpi_here: None
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(BREAKING)
@@ -206,10 +206,10 @@ def test_rows_that_stall_and_ranks_that_die_are_told_and_the_others_measured(
     done = run_jali(*words, "--output", tmp_path / "out", status=1, path=[tmp_path])
     cases = [line.split()[:3] for line in done.stdout.splitlines() if "GB/s" in line]
     assert cases == [["reduce", "64", "B"], ["broadcast", "8", "B"]]
-    lost = [line for line in done.stdout.splitlines() if line.startswith("FAIL: ")]
-    assert lost[0].startswith("FAIL: reduce 8 B failed: ")
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL: ")]
+    assert failures[0].startswith("FAIL: reduce 8 B failed: ")
     assert (
-        lost[1]
+        failures[1]
         == "FAIL: broadcast 64 B stalled: stage 2 of ring, message to rank 1: nothing has moved for 60 s"
     )
     assert "broadcast 64 B stalled: " in done.stderr

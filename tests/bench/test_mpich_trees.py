@@ -248,7 +248,7 @@ def test_libraries_of_devices() -> None:
         rules(of("oneccl"))
 
 
-def test_what_is_left_out_is_said_with_its_place() -> None:
+def test_what_is_left_out_is_reported_with_its_position() -> None:
     tree = """{
  "collective=allreduce": {
   "is_node_consecutive=yes": {

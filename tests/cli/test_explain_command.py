@@ -113,14 +113,14 @@ def test_rules_say_where_they_stand_and_what_held(explained: Any, rules: Path) -
 
 
 def test_versions_are_those_that_are_said(explained: Any, rules: Path) -> None:
-    asked = ("all-reduce", "-n", 4, "--rules", rules)
-    assert explained(*asked)["takes"] == "two_step"
-    assert explained(*asked, "--versions", "mpich=5.0.2")["takes"] == "pipelined"
-    assert explained(*asked, "--versions", "mpich=4.3")["takes"] == "two_step"
-    assert explained(*asked, "--device", "cuda", "--versions", "nccl=2.28.3")["takes"] == "ring"
+    arguments = ("all-reduce", "-n", 4, "--rules", rules)
+    assert explained(*arguments)["takes"] == "two_step"
+    assert explained(*arguments, "--versions", "mpich=5.0.2")["takes"] == "pipelined"
+    assert explained(*arguments, "--versions", "mpich=4.3")["takes"] == "two_step"
+    assert explained(*arguments, "--device", "cuda", "--versions", "nccl=2.28.3")["takes"] == "ring"
 
 
-def test_what_is_asked_for_by_name_or_setting(explained: Any, use_settings: Any) -> None:
+def test_algorithms_requested_by_name_or_setting(explained: Any, use_settings: Any) -> None:
     facts = explained("reduce", "-n", 3, "--algorithm", "two-step")
     assert (facts["takes"], facts["algorithms"][0]["rule"]) == ("two_step", "asked for")
     use_settings(collective="rccl,broadcast=chain")
@@ -203,10 +203,10 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
     }
     file = tmp_path / "times.json"
     file.write_text(json.dumps(reported))
-    asked = ("reduce", "-n", 4, "--hosts", 2, "--times", file, "--size")
-    at = {entry["algorithm"]: entry["time"] for entry in explained(*asked, 4096)["costs"]}
+    arguments = ("reduce", "-n", 4, "--hosts", 2, "--times", file, "--size")
+    at = {entry["algorithm"]: entry["time"] for entry in explained(*arguments, 4096)["costs"]}
     assert at == pytest.approx({"default": 2e-4, "two_step": 6e-5, "chain": 4096e-6})
-    between = {entry["algorithm"]: entry["time"] for entry in explained(*asked, 2048)["costs"]}
+    between = {entry["algorithm"]: entry["time"] for entry in explained(*arguments, 2048)["costs"]}
     assert between == pytest.approx({"default": 2**0.5 * 1e-4, "two_step": 3e-5, "chain": 2048e-6})
     for words, said in (
         (("reduce", "-n", 4, "--hosts", 1), "was measured with hosts 2, not 1; ranks_per_host 2, not 4"),
@@ -287,8 +287,8 @@ def test_ranks_that_were_started_say_what_they_take(capsys: pytest.CaptureFixtur
 
 
 def test_compositions_are_explained(explained: Any) -> None:
-    asked = ("all-reduce", "--size", "64MiB", "-n", 16, "--hosts", 2, "--device", "cuda")
-    facts = explained(*asked, "--algorithm", "two-level by remote-write and nccl")
+    arguments = ("all-reduce", "--size", "64MiB", "-n", 16, "--hosts", 2, "--device", "cuda")
+    facts = explained(*arguments, "--algorithm", "two-level by remote-write and nccl")
     (spec,) = facts["algorithms"]
     assert spec["algorithm"] == facts["takes"] == "two_level by remote-write and nccl"
     assert spec["by"] == "remote-write inside hosts, nccl between them"
@@ -314,7 +314,7 @@ def test_compositions_are_explained(explained: Any) -> None:
     )
 
 
-def test_a_machine_that_nobody_asked_for_refuses_nothing(explained: Any) -> None:
+def test_a_default_machine_refuses_nothing(explained: Any) -> None:
     facts = explained("gather", "-n", 7, "--hosts", 3, "--device", "hip")
     assert facts["costs"] == []
     assert "has equal nodes" in facts["no_costs"]
@@ -330,8 +330,8 @@ def test_the_mpi_librarys_own_is_for_ranks_of_mpi_and_calls_that_it_has(
     assert chain["verdict"] == "takes"
     own, chain = explained("reduce", "--op", "avg", "-n", 3, "--rules", file)["algorithms"]
     assert (own["verdict"], own["impossible"]) == ("not", "MPI has no operation 'avg' of its own")
-    asked = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
-    cost = next(entry for entry in asked["costs"] if entry["algorithm"] == "mpi")
-    assert asked["takes"] == "mpi"
+    facts = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
+    cost = next(entry for entry in facts["costs"] if entry["algorithm"] == "mpi")
+    assert facts["takes"] == "mpi"
     assert cost["takes"]
     assert cost["words"].startswith("its own choice is not known: as ")

@@ -196,7 +196,7 @@ def test_flow_of_ordered_links_has_no_energy_and_no_charge(tmp_path, capsys):
     assert [point["energy"] for point in result["flow"]] == [0] * 6
 
 
-def test_flow_lowers_the_energy_up_to_the_time_asked_for(tmp_path, capsys):
+def test_flow_lowers_the_energy_up_to_the_requested_time(tmp_path, capsys):
     file = write(tmp_path / "links.ildg", random_links((4, 4, 4, 4), 2))
     results = [
         measured(capsys, file, "--flow", "--flow-time", 0.5, "--flow-step", step, ranks=ranks)[0]

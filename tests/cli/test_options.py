@@ -89,7 +89,7 @@ def options_of(command: str) -> list[argparse.Action]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_argument_has_its_help_and_ranks_are_told_as_they_are(command: str, capsys) -> None:
+def test_every_argument_has_its_help_and_ranks_are_described_correctly(command: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         jali_here(command, "--help")
     assert ended.value.code == 0

@@ -104,7 +104,7 @@ def test_what_is_not_faster_again_is_left_out(made_up, capsys) -> None:
     assert text.count("[[rule]]") == 2
 
 
-def test_types_and_places_that_change_nothing_make_one_rule(made_up) -> None:
+def test_types_and_in_place_that_change_nothing_make_one_rule(made_up) -> None:
     made_up(lambda case, spec: 0.5 if spec in ("ring", "rules") else 1.0)
     words = (
         "--only",
@@ -152,13 +152,13 @@ def test_every_way_is_measured_and_right(ranks: int, keep: int, monkeypatch, cap
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, cells: int, number: signal.Signals = signal.SIGINT) -> None:
     """Some rank hears a signal after so many cells."""
-    asked = [0]
+    calls = [0]
     agreed = Interruption.agreed
 
     def noted(self, ranks):  # type: ignore[no-untyped-def]
         if ranks.rank == 1:
-            asked[0] += 1
-            if asked[0] == cells + 1:
+            calls[0] += 1
+            if calls[0] == cells + 1:
                 self.request(number)
         return agreed(self, ranks)
 
@@ -203,7 +203,7 @@ def test_an_interrupted_run_goes_on(cells: int, kept: int, made_up, monkeypatch,
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "x"}', "cells", "null", "bad cell", "[" * 100_000]
 )
-def test_a_damaged_state_is_told_from_one(text: str, made_up, monkeypatch, capsys) -> None:
+def test_a_damaged_state_is_distinguished_from_one(text: str, made_up, monkeypatch, capsys) -> None:
     state = Path(f"{DEFAULT_FILE}.state")
     if text in ("cells", "bad cell"):
         with monkeypatch.context() as patch:

@@ -56,9 +56,9 @@ def _running(mark: str) -> bool:
 
 def _link(cluster: Cluster, node: int) -> tuple[int, int]:
     """Bytes that a node's link has carried, and how often it held something back."""
-    told = cluster._output(cluster.on_node(node, ["tc", "-s", "qdisc", "show", "dev", "eth0"]))
-    assert "rate 1Gbit" in told
-    found = re.search(r"Sent (\d+) bytes .*overlimits (\d+)", told)
+    statistics = cluster._output(cluster.on_node(node, ["tc", "-s", "qdisc", "show", "dev", "eth0"]))
+    assert "rate 1Gbit" in statistics
+    found = re.search(r"Sent (\d+) bytes .*overlimits (\d+)", statistics)
     assert found is not None
     return int(found[1]), int(found[2])
 

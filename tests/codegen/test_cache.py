@@ -300,7 +300,7 @@ def test_object_that_cannot_be_loaded_is_made_again_once(directory, monkeypatch)
         kernel_cache.load("probe", text(13.0), 4, "float64")
 
 
-def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, use_settings, tmp_path):
+def test_a_user_without_a_home_gets_an_error_that_asks_for_a_directory(monkeypatch, use_settings, tmp_path):
     monkeypatch.chdir(tmp_path)
     use_settings(cache_dir=None, xdg_cache_home=None, home="nowhere")
     with pytest.raises(CompileError, match="no home directory .*JALI_CACHE_DIR"):

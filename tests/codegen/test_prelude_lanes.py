@@ -395,8 +395,8 @@ def test_prelude_includes_no_header_and_leaves_nothing_of_what_a_kernel_does_not
     """So that it costs a compiler next to nothing."""
     file, made = tmp_path / "nothing.cpp", tmp_path / "nothing.s"
     file.write_text(source('extern "C" int nothing() { return 0; }', 4, np.float64))
-    told = subprocess.run(
+    compiled = subprocess.run(
         ["g++", *FLAGS, "-H", "-S", "-o", made, file], check=True, capture_output=True, text=True
     )
-    assert not [line for line in told.stderr.splitlines() if line.startswith(".")]
+    assert not [line for line in compiled.stderr.splitlines() if line.startswith(".")]
     assert re.findall(r"^([a-zA-Z_]\w*):", made.read_text(), re.MULTILINE) == ["nothing"]

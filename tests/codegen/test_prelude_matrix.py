@@ -54,10 +54,10 @@ def apply_all(calls: list[tuple[str, tuple[int, ...]]], *arguments: np.ndarray) 
 
 def in_parts(calls: list[str], sizes: list[int]) -> str:
     """Calls that write to `out`, one behind the other; by how many reals each."""
-    places = np.cumsum([0, *sizes[:-1]])
+    offsets = np.cumsum([0, *sizes[:-1]])
     return "\n".join(
         f"{{ real* const part = out + {at}; {{ real* const out = part; {call} }} }}"
-        for at, call in zip(places, calls, strict=True)
+        for at, call in zip(offsets, calls, strict=True)
     )
 
 

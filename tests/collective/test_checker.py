@@ -75,7 +75,7 @@ def test_faults_are_named(kind, change, words):
     assert caught.value.kind == kind
 
 
-def test_a_place_received_into_before_it_was_read_is_a_race():
+def test_a_slot_received_into_before_it_was_read_is_a_race():
     spec, drawing = direct_reduce_scatter(4, 1, slots=1)
     receives = [s for s in drawing.plan[2]["steps"] if s["kind"] == "receive"]
     receives[1]["needs"] = []
@@ -87,7 +87,7 @@ def test_a_place_received_into_before_it_was_read_is_a_race():
     assert (caught.value.kind, caught.value.rank) == ("race", 2)
 
 
-def exchange_with_one_place():
+def exchange_with_one_slot():
     """Two ranks swap a number through one place of scratch, from which it is sent and into which it comes."""
     spec = Spec(2)
     data = spec.buffer("data", 1)
@@ -109,7 +109,7 @@ def test_an_exchange_that_only_buffering_could_save_is_a_deadlock():
     with pytest.raises(
         CheckError, match="rank 0, step 1 'send 1', which waits for rank 1, step 2 'receive 2'"
     ):
-        check(*(lambda s, d: (s, d.plan))(*exchange_with_one_place()))
+        check(*(lambda s, d: (s, d.plan))(*exchange_with_one_slot()))
 
 
 def test_two_messages_of_one_envelope_have_to_be_ordered_on_both_sides():

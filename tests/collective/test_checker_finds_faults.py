@@ -134,14 +134,14 @@ def reason(mutant: Mutant, original: Plan) -> str:
     if [len(one["steps"]) for one in mutant.plan] != [len(one["steps"]) for one in original]:
         return "the same contents are written once more, and whoever reads waits"
     graph = Graph(mutant.plan)
-    lost = [
+    removed = [
         (rank, s, need)
         for rank, (new, old) in enumerate(zip(mutant.plan, original, strict=True))
         for s, (a, b) in enumerate(zip(new["steps"], old["steps"], strict=True))
         for need in set(b["needs"]) - set(a["needs"])
     ]
-    if lost:
-        if all(ordered(graph, rank, need, s) for rank, s, need in lost):
+    if removed:
+        if all(ordered(graph, rank, need, s) for rank, s, need in removed):
             return "the need is implied by other needs"
         return "the need is implied through messages of other ranks, or orders steps that do not conflict"
     if mutant.text.startswith("spec of"):

@@ -202,7 +202,7 @@ def test_operations_that_do_not_commute_are_in_the_order_of_ranks_by_any_algorit
     on_ranks(ranks, run)
 
 
-def test_ranks_that_differ_in_whether_an_operation_commutes_are_told_in_checked_mode() -> None:
+def test_ranks_that_differ_in_whether_an_operation_commutes_raise_in_checked_mode() -> None:
     def run(world: comm.Communicator) -> None:
         with pytest.raises(ParameterError, match="commutative: .*rank"):
             world.all_reduce(
@@ -584,7 +584,7 @@ def test_destination_may_lie_anywhere_behind_its_source(ahead, count):
         ({}, {"x": np.zeros(3, object)}, "element type: float64 on rank 0, object on rank 1"),
     ],
 )
-def test_what_is_wrong_on_one_rank_is_heard_of_by_all_in_checked_mode(
+def test_an_error_on_one_rank_raises_on_all_in_checked_mode(
     mine: dict[str, Any], theirs: dict[str, Any], says: str
 ) -> None:
     def run(world: comm.Communicator) -> str:
@@ -668,7 +668,7 @@ def test_counts_that_wrap_are_none() -> None:
     on_ranks(4, run)
 
 
-def test_a_communicator_may_be_told_not_to_compare(use_settings: Callable[..., None]) -> None:
+def test_comparison_can_be_disabled_for_a_communicator(use_settings: Callable[..., None]) -> None:
     use_settings(checked=True)
 
     def run(world: comm.Communicator) -> str:
@@ -705,10 +705,10 @@ def test_explain_says_which_way_a_call_takes_and_why(use_settings: Callable[...,
         return said
 
     for said in on_ranks(3, run):
-        chosen, asked, gathered, copied = said
+        chosen, requested, gathered, copied = said
         for text in (chosen, gathered, copied):
             assert re.fullmatch(r"\w+ \(line \d+ of jali's own rules\)", text), text
             assert text.split()[0] in {entry.name for entry in ALGORITHMS}
-        assert asked == "ring (asked for)"
+        assert requested == "ring (asked for)"
     use_settings(collective="pipelined")
     assert on_ranks(2, lambda world: world.explain("reduce", np.ones(9)))[0].startswith("pipelined (JALI_")

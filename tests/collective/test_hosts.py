@@ -140,7 +140,7 @@ def test_only_one_rank_of_each_host_talks_to_others_in_two_levels(collective: st
         assert crossed == dict.fromkeys(leaders, 2 * (len(hosts) - 1) * 600 * 8 // len(hosts))
 
 
-def test_slices_cross_between_ranks_of_the_same_place() -> None:
+def test_slices_cross_between_ranks_of_the_same_position() -> None:
     (entry,) = (entry for entry in LEVELS if entry.name == "slices" and "all_reduce" in entry.collectives)
     _, _, schedules = planned(entry, CollectiveCall("all_reduce", "fp64", 800), EVEN, "shm", "mpi")
     for rank, schedule in enumerate(schedules):
@@ -181,12 +181,12 @@ ASKED = [  # a way, what it is for an all-reduce on two hosts of two, and for a 
 ]
 
 
-@pytest.mark.parametrize(("asked", "reduces", "copies"), ASKED)
+@pytest.mark.parametrize(("requested", "reduces", "copies"), ASKED)
 def test_arguments_settings_and_rules_mean_the_same(
-    asked: str, reduces: str | None, copies: str | None, use_settings: Any, tmp_path: Path
+    requested: str, reduces: str | None, copies: str | None, use_settings: Any, tmp_path: Path
 ) -> None:
     rules = tmp_path / "rules.toml"
-    rules.write_text(f"version = 1\n[[rule]]\nalgorithms = ['{asked}', 'ring', 'chain']\n")
+    rules.write_text(f"version = 1\n[[rule]]\nalgorithms = ['{requested}', 'ring', 'chain']\n")
 
     def reported(world: comm.Communicator, named: str | None) -> list[tuple[str, str]]:
         found = []
@@ -211,11 +211,11 @@ def test_arguments_settings_and_rules_mean_the_same(
         return found
 
     wanted = [reduces or "", copies or ""]
-    for world in on_hosts(EVEN, lambda world: reported(world, asked)):
+    for world in on_hosts(EVEN, lambda world: reported(world, requested)):
         assert [spec for spec, _ in world] == wanted
         for spec, why in world:
             assert why == "asked for" if spec else "for the ranks of one host, and these are on 2" in why
-    use_settings(collective=asked)
+    use_settings(collective=requested)
     for world in on_hosts(EVEN, lambda world: reported(world, None)):
         assert [spec for spec, _ in world] == wanted
     use_settings(collective=None, collective_rules=str(rules))
@@ -271,7 +271,7 @@ def test_what_does_not_apply_is_skipped_with_its_reason(use_settings: Any, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "said"),
     [
         ("two_level by pigeon", "'pigeon' carries no messages; array-write"),
         ("two_level by ", "does not say by which transport"),
@@ -285,10 +285,10 @@ def test_what_does_not_apply_is_skipped_with_its_reason(use_settings: Any, tmp_p
         ("node_only", "asked for as 'node_only': 'node_only' is for the ranks of one host, and these are on 2"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_for_is_an_error_on_all_ranks(asked: str, said: str) -> None:
+def test_an_invalid_algorithm_is_an_error_on_all_ranks(requested: str, said: str) -> None:
     def run(world: comm.Communicator) -> None:
         with pytest.raises(ParameterError, match=said):
-            world.all_reduce(np.ones(3), algorithm=asked)
+            world.all_reduce(np.ones(3), algorithm=requested)
         assert world.all_reduce(np.ones(3))[0] == 4
 
     on_hosts(EVEN, run)

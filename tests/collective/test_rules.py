@@ -196,7 +196,7 @@ def test_rules_hold_where_all_they_ask_is_so(condition, true, false, use_rules) 
 
 
 @pytest.mark.parametrize(
-    ("condition", "asked", "other"),
+    ("condition", "matching", "other"),
     [
         ("type = ['fp32', 'int8']", {"type": "int8"}, {"type": "fp64"}),
         ("operation = 'user'", {"operation": "user"}, {"operation": "sum"}),
@@ -204,9 +204,9 @@ def test_rules_hold_where_all_they_ask_is_so(condition, true, false, use_rules) 
         ("reproducible = false", {"reproducible": False}, {"reproducible": True}),
     ],
 )
-def test_rules_ask_about_types_operations_and_flags(condition, asked, other, use_rules) -> None:
+def test_rules_ask_about_types_operations_and_flags(condition, matching, other, use_rules) -> None:
     use_rules(f"[[rule]]\n{condition}\nalgorithms = ['pipelined']\n")
-    assert chosen("reduce", 8, [2], **asked) == "pipelined"
+    assert chosen("reduce", 8, [2], **matching) == "pipelined"
     assert chosen("reduce", 8, [2], **other) == "direct"
 
 
@@ -254,16 +254,16 @@ def test_collectives_follow_a_file_of_rules(ranks, use_rules) -> None:
             assert np.array_equal(found, np.arange(count) * sum(range(1, ranks + 1)))
 
 
-def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None:
+def test_a_named_algorithm_overrules_rules(use_rules, use_settings) -> None:
     use_rules("[[rule]]\nalgorithms = ['halving_doubling', 'chain']\n")
 
     def specs() -> list[tuple[str, str]]:
         there = comm.current().collectives
-        asked = [
+        calls = [
             CollectiveCall("all_reduce", np.dtype("f8"), 8, 0, "sum", False, spec, False)
             for spec in (None, "ring")
         ]
-        return [(choice.name, choice.why) for choice in map(there.algorithm_of, asked)]
+        return [(choice.name, choice.why) for choice in map(there.algorithm_of, calls)]
 
     (by_rules, by_name), *_ = jali.virtual_ranks(2, specs)
     assert by_rules[0] == "halving_doubling"

@@ -116,7 +116,7 @@ def test_plans_with_a_root_are_simulated_rank_by_rank(collective):
         assert simulated.exact
 
 
-def test_tiles_that_share_cards_unevenly_are_told_apart():
+def test_tiles_that_share_cards_unevenly_are_distinguished():
     machine = Machine.load("aurora", nodes=4)
     composition = _core.standard_composition(48, "all_gather", "single", "fp32", [1 << 20])
     plan = FormParameters.of_factors((4, 6, 2), ("mpi", "ipc", "ipc"), depth=4).plan_parameters()

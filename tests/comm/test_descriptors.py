@@ -88,7 +88,7 @@ def test_client_that_takes_nothing_keeps_nobody_waiting(exporter: _core.FdExport
         os.close(file)
 
 
-def test_process_in_the_place_of_the_tokens_is_not_believed() -> None:
+def test_a_process_instead_of_the_tokens_is_not_trusted() -> None:
     name = int.from_bytes(os.urandom(8), "big")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as imposter:
         imposter.bind(address(name))
@@ -103,7 +103,7 @@ def test_process_in_the_place_of_the_tokens_is_not_believed() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
-def test_other_user_in_the_place_of_the_tokens_is_not_believed() -> None:
+def test_another_user_instead_of_the_tokens_is_not_trusted() -> None:
     name = int.from_bytes(os.urandom(8), "big")
     program = f"""
 import os, socket, sys

@@ -75,7 +75,7 @@ def test_big_blocks_start_in_different_cache_sets() -> None:
     assert len({block.address % 4096 for block in blocks}) == 8
 
 
-def test_exhausted_memory_says_who_asked_for_how_much_and_who_holds_what() -> None:
+def test_the_error_of_exhausted_memory_names_the_request_and_the_holders() -> None:
     held = _core.allocate(3 * 2**20, "links")
     with pytest.raises(MemoryError) as caught:
         _core.allocate(2**50, "propagator")

@@ -43,13 +43,13 @@ def test_what_launchers_say(environment: dict[str, str], launcher_rank: Launcher
 
 
 def test_virtual_ranks_have_one_host() -> None:
-    def places() -> list[int]:
+    def ranks_on_host() -> list[int]:
         world = comm.current()
         part = world.split(world.rank % 2, -world.rank)
         assert part is not None
         return [one.rank_on_host for one in (world, part, part.duplicate(), part.sharing_memory())]
 
-    assert comm.virtual_ranks(5, places) == [[rank] * 4 for rank in range(5)]
+    assert comm.virtual_ranks(5, ranks_on_host) == [[rank] * 4 for rank in range(5)]
 
 
 PLACES = """
@@ -68,12 +68,12 @@ if told:
 
 
 @pytest.mark.mpi
-def test_a_process_has_one_place_among_those_of_its_host(mpi) -> None:
+def test_a_process_has_one_local_rank(mpi) -> None:
     ended = mpi.run(PLACES)
     assert ended.status == 0, ended.err
-    places = json.loads(ended.out)
-    assert all(len(set(of_rank)) == 1 for of_rank in places)
-    assert sorted(of_rank[0] for of_rank in places) == list(range(mpi.ranks))
+    ranks_on_host = json.loads(ended.out)
+    assert all(len(set(of_rank)) == 1 for of_rank in ranks_on_host)
+    assert sorted(of_rank[0] for of_rank in ranks_on_host) == list(range(mpi.ranks))
 
 
 @pytest.mark.mpi
@@ -115,7 +115,7 @@ print("fine")
 
 
 @pytest.mark.mpi
-def test_ranks_that_are_each_a_group_of_one_keep_their_places(mpich) -> None:
+def test_ranks_that_are_each_a_group_of_one_keep_their_local_ranks(mpich) -> None:
     ended = mpich.run(
         """
 import jali

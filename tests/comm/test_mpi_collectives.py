@@ -85,7 +85,7 @@ def test_composed_plan_runs_over_each_library_and_with_mpi4py_communicators(any_
     assert ended.status == 0, ended.err
 
 
-def test_mismatch_in_checked_mode_is_told_on_every_rank(any_mpi) -> None:
+def test_mismatch_in_checked_mode_raises_on_every_rank(any_mpi) -> None:
     ended = any_mpi.run(
         """
         from jali.errors import ParameterError

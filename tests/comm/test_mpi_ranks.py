@@ -119,7 +119,7 @@ def test_exception_on_one_rank_stops_the_others_with_its_cause(any_mpi) -> None:
         assert ended.err.count(line) == 1, ended.err
 
 
-def test_failure_is_heard_in_every_kind_of_wait(any_mpi) -> None:
+def test_failure_is_raised_in_every_kind_of_wait(any_mpi) -> None:
     program = """
         from mpi4py import MPI
 
@@ -434,7 +434,7 @@ def test_cores_are_shared_out_among_the_ranks_of_a_host(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_groups_of_one_where_ranks_were_asked_for_are_an_error(any_mpi) -> None:
+def test_groups_of_one_where_ranks_were_requested_are_an_error(any_mpi) -> None:
     program = "from jali import comm; comm.current()"
     environment = dict(os.environ) | {"JALI_EXPECTED_RANKS": "3"}
     ended = run_python(program, python=any_mpi.python, env=environment, status=1)

@@ -276,7 +276,7 @@ def test_ranks_that_call_otherwise_hear_of_it_in_checked_mode(any_mpi) -> None:
 
 
 @ON_MPI
-def test_a_rank_that_fails_is_heard_of(mpi) -> None:
+def test_a_failed_rank_is_reported(mpi) -> None:
     ended = mpi.run("""
         world = comm.current()
         x = np.ones(100_000)
@@ -291,7 +291,7 @@ def test_a_rank_that_fails_is_heard_of(mpi) -> None:
 
 @pytest.mark.full
 @ON_MPI
-def test_a_rank_that_does_not_come_is_told_by_the_watchdog(any_mpi) -> None:
+def test_the_watchdog_reports_a_missing_rank(any_mpi) -> None:
     ended = any_mpi.run(
         """
         world = comm.current()
@@ -314,7 +314,7 @@ def test_a_rank_that_does_not_come_is_told_by_the_watchdog(any_mpi) -> None:
 
 @pytest.mark.full
 @ON_MPI
-def test_a_rank_whose_program_has_ended_is_told(any_mpi) -> None:
+def test_a_rank_whose_program_has_ended_is_reported(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current()
         x = np.ones(1000)

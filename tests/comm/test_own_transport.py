@@ -72,7 +72,7 @@ def test_collectives(ranks):
     on_delayed_ranks(ranks, called_collectives)
 
 
-def told_in_groups() -> tuple:
+def called_in_groups() -> tuple:
     world = comm.current()
     half = world.split(world.rank % 2, key=-world.rank)
     again = half.duplicate()
@@ -83,15 +83,17 @@ def told_in_groups() -> tuple:
         for k, c in enumerate((world, half, again))
     ]
     came = [np.zeros(2, np.int64) for _ in range(3)]
-    asked = [c.receive(a, (c.rank - 1) % c.size, 5) for c, a in zip((world, half, again), came, strict=True)]
-    for c, pair in zip((again, half, world), list(zip(sends, asked, strict=True))[::-1], strict=True):
+    receives = [
+        c.receive(a, (c.rank - 1) % c.size, 5) for c, a in zip((world, half, again), came, strict=True)
+    ]
+    for c, pair in zip((again, half, world), list(zip(sends, receives, strict=True))[::-1], strict=True):
         c.wait(list(pair))
     half.all_gather(np.array([world.rank]), out=reported.reshape(-1))
     return [list(c) for c in came], reported.reshape(-1).tolist()
 
 
 def test_groups_do_not_meet():
-    found = on_delayed_ranks(5, told_in_groups)
+    found = on_delayed_ranks(5, called_in_groups)
     for rank, (came, reported) in enumerate(found):
         members = list(range(rank % 2, 5, 2))[::-1]  # ordered by key
         assert reported == members

@@ -179,7 +179,7 @@ def test_message_of_another_size_is_an_error_at_the_receiver(any_mpi, copying: s
     ]
 
 
-def test_failure_is_heard_in_every_kind_of_wait(any_mpi) -> None:
+def test_failure_is_raised_in_every_kind_of_wait(any_mpi) -> None:
     program = """
         def wait_in_test_loop(group):
             message = group.receive(np.zeros(4), group.size - 1, 9)
@@ -265,9 +265,9 @@ def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
         HEARD=str(mpich.folder / "heard"),
     )
     assert ended.status != 0
-    heard = mpich.folder / "heard"
-    if heard.exists():  # unless the launcher was faster
-        assert heard.read_text() == "rank 1 failed: its process has died"
+    report = mpich.folder / "heard"
+    if report.exists():  # unless the launcher was faster
+        assert report.read_text() == "rank 1 failed: its process has died"
 
 
 @pytest.mark.full
@@ -379,7 +379,7 @@ def test_halos_are_put_where_memory_is_shared_and_sent_elsewhere(any_mpi) -> Non
 
 
 @pytest.mark.full
-def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -> None:
+def test_lack_of_shared_memory_is_reported_and_an_error_if_it_was_requested(mpich) -> None:
     body = """
         import resource
         if comm.current().rank == 1:

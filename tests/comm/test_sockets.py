@@ -108,7 +108,7 @@ def until_it_dies(folder, rank, size) -> str:
 
 
 @pytest.mark.parametrize("shm", ["auto", "0"])
-def test_a_killed_rank_is_heard_of(tmp_path, shm):
+def test_a_killed_rank_is_detected(tmp_path, shm):
     reported = on_processes(until_it_dies, tmp_path, 3, alive=2, shm=shm)
     assert reported == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
 
@@ -166,9 +166,9 @@ def ends_with_a_cause(folder, rank, size) -> str:
 
 
 @pytest.mark.parametrize("shm", ["auto", "0"])
-def test_the_cause_of_a_failure_is_heard_though_connections_have_ended(tmp_path, shm):
-    heard = "rank 2 failed: ValueError: no such mass"
-    assert on_processes(ends_with_a_cause, tmp_path, 3, shm=shm) == [heard, heard, "no such mass"]
+def test_the_cause_of_a_failure_is_received_though_connections_have_ended(tmp_path, shm):
+    message = "rank 2 failed: ValueError: no such mass"
+    assert on_processes(ends_with_a_cause, tmp_path, 3, shm=shm) == [message, message, "no such mass"]
 
 
 def dies_with_a_child(folder, rank, size) -> str:
@@ -186,7 +186,7 @@ def dies_with_a_child(folder, rank, size) -> str:
         return f"{time.monotonic() - start < 10}"
 
 
-def test_a_killed_rank_is_heard_of_though_a_forked_child_lives(tmp_path):
+def test_a_killed_rank_is_detected_though_a_forked_child_lives(tmp_path):
     assert on_processes(dies_with_a_child, tmp_path, 2, alive=1)[0] == "True"
 
 
@@ -225,10 +225,10 @@ def test_an_orderly_end_with_something_unread_loses_nothing(tmp_path):
 def test_memory_of_a_message_that_was_given_up_is_not_sent(tmp_path):
     sending, receiving = two_transports(tmp_path)
     memory = bytearray(30_000_000)
-    lent = memoryview(memory)
-    message = sending.send(lent, 1, 7)
+    borrowed = memoryview(memory)
+    message = sending.send(borrowed, 1, 7)
     assert not sending.sent(message)  # more than the kernels take
-    lent.release()
+    borrowed.release()
     with ThreadPoolExecutor(1) as pool:
         came = pool.submit(until_received, receiving, 0)
         why = r"rank 0 failed: a message to rank 1 was given up before it was sent \(the connection with rank 1 ended\)"
@@ -275,12 +275,12 @@ def test_a_rank_that_is_not_reached_is_named_with_its_addresses(tmp_path):
 def test_a_wait_is_stopped_by_another_thread_or_by_the_clock(tmp_path):
     transport = connect(str(tmp_path), 0, 1)
     transport.size = 2  # of whom the other never says anything
-    asked = transport.receive(1, 5)
-    assert transport.received(asked) is None
+    request = transport.receive(1, 5)
+    assert transport.received(request) is None
     transport.deadline, transport.late = time.monotonic() - 1, lambda: TimeoutError("too late")
     with pytest.raises(TimeoutError, match="too late"):
-        transport.received(asked)
+        transport.received(request)
     transport.stop = KeyError("stopped")
     with pytest.raises(KeyError, match="stopped"):
-        transport.received(asked)
+        transport.received(request)
     transport.close()

@@ -68,7 +68,7 @@ def test_tags_of_virtual_ranks_are_all_ints() -> None:
 
 @pytest.mark.parametrize("where", ["parent", "child", "sibling"])
 def test_failure_anywhere_reaches_those_who_wait_in_a_part(where: str) -> None:
-    heard = []
+    notified = []
 
     def run() -> None:
         world = comm.current()
@@ -81,10 +81,10 @@ def test_failure_anywhere_reaches_those_who_wait_in_a_part(where: str) -> None:
             return
         with pytest.raises(RankError, match="rank 3 failed: out of ink"):
             part.wait([part.receive(np.zeros(2), 1 - part.rank, 7)])
-        heard.append(world.rank)
+        notified.append(world.rank)
 
     comm.virtual_ranks(4, run)
-    assert sorted(heard) == [0, 1, 2]
+    assert sorted(notified) == [0, 1, 2]
 
 
 def test_rank_that_has_left_is_not_waited_for_in_a_part() -> None:

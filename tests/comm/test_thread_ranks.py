@@ -280,7 +280,7 @@ WAITS = {
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_failure_of_one_rank_reaches_all_others_with_the_first_cause(wait: str, ranks: int) -> None:
-    heard = []
+    received = []
 
     def run() -> None:
         world = comm.current()
@@ -291,13 +291,13 @@ def test_failure_of_one_rank_reaches_all_others_with_the_first_cause(wait: str, 
         try:
             WAITS[wait](world)
         except RankError as error:
-            heard.append((str(error), error.rank, error.cause))
+            received.append((str(error), error.rank, error.cause))
             raise
 
     with pytest.raises(ZeroDivisionError, match="the seventh site"):
         comm.virtual_ranks(ranks, run)
     cause = "ZeroDivisionError: the seventh site"
-    assert heard == [(f"rank {ranks - 1} failed: {cause}", ranks - 1, cause)] * (ranks - 1)
+    assert received == [(f"rank {ranks - 1} failed: {cause}", ranks - 1, cause)] * (ranks - 1)
 
 
 def test_failed_group_refuses_every_later_call() -> None:
@@ -370,7 +370,7 @@ def test_rank_that_ended_is_not_waited_for_in_a_collective() -> None:
         comm.virtual_ranks(3, run)
 
 
-def test_ranks_in_different_collectives_are_told_apart() -> None:
+def test_ranks_in_different_collectives_are_distinguished() -> None:
     def run() -> None:
         world = comm.current()
         world.barrier() if world.rank == 0 else world.gather_bytes(b"x")

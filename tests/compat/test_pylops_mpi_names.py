@@ -200,9 +200,9 @@ def test_helpers_of_communication_move_arrays() -> None:
             utils._nccl.nccl_allreduce(utils._nccl.initialize_nccl_comm(), np.array([me]), op="max")
             == size - 1
         )
-        told = np.full(3, me, float)
-        assert utils._mpi.mpi_bcast(ranks, told, root=1) is told
-        assert told.tolist() == [1, 1, 1]
+        values = np.full(3, me, float)
+        assert utils._mpi.mpi_bcast(ranks, values, root=1) is values
+        assert values.tolist() == [1, 1, 1]
         got = utils._mpi.mpi_sendrecv(
             ranks, np.full(2, me, float), np.empty(2), dest=(me + 1) % size, source=(me - 1) % size
         )
@@ -280,9 +280,9 @@ def test_operators_take_vectors_of_another_communicator_of_as_many_ranks() -> No
         y = A @ x
         assert y.communicator is others
         assert y.local.tolist() == [2 * (ranks.rank + 1.0)] * 2
-        turned = ranks.split(0, -ranks.rank)
-        assert turned is not None
-        z = arrays.DistributedArray(2 * ranks.size, base_comm=turned)
+        reversed_ranks = ranks.split(0, -ranks.rank)
+        assert reversed_ranks is not None
+        z = arrays.DistributedArray(2 * ranks.size, base_comm=reversed_ranks)
         with pytest.raises(ValueError, match="another communicator"):
             A @ z
 

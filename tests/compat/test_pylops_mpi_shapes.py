@@ -186,16 +186,18 @@ def test_blocks_of_halos_are_equal_but_for_the_last_whose_slices_have_no_end(
 
     def program() -> tuple[slice, ...]:
         ranks = comm.current()
-        places = np.unravel_index(ranks.rank, parts)
+        positions = np.unravel_index(ranks.rank, parts)
         found = halo_block_split(dims, ranks, grid)
-        for part, place, count, n in zip(found, places, parts, dims, strict=True):
+        for part, position, count, n in zip(found, positions, parts, dims, strict=True):
             block = math.ceil(n / count)
-            assert part == slice(place * block, None if place == count - 1 else min(n, (place + 1) * block))
+            assert part == slice(
+                position * block, None if position == count - 1 else min(n, (position + 1) * block)
+            )
         local = whole[found]
         Op = MPIHalo(dims, 1, grid, ranks)
         assert Op.local_dims == local.shape
-        before = [int(place > 0) for place in places]
-        after = [int(place < count - 1) for place, count in zip(places, parts, strict=True)]
+        before = [int(position > 0) for position in positions]
+        after = [int(position < count - 1) for position, count in zip(positions, parts, strict=True)]
         assert Op.halo == tuple(n for pair in zip(before, after, strict=True) for n in pair)
         assert Op.local_extent == tuple(n + b + a for n, b, a in zip(local.shape, before, after, strict=True))
         counts = [(int(n),) for n in ranks.all_gather(np.array([local.size]))]

@@ -74,8 +74,8 @@ def test_ranks_may_wait_for_schedules_in_different_orders(on_ranks):
             s.add_send("ask", (out, 0, 8 * count), 1, tag)
             s.add_receive("answer", (back, 0, 8 * count), 1, tag)
         else:
-            asked = s.add_receive("asked", (back, 0, 8 * count), 0, tag)
-            s.add_send("answer", (back, 0, 8 * count), 0, tag, [(asked, 0)])
+            request = s.add_receive("asked", (back, 0, 8 * count), 0, tag)
+            s.add_send("answer", (back, 0, 8 * count), 0, tag, [(request, 0)])
         return s
 
     def body(communicator):
@@ -166,8 +166,8 @@ def test_a_kernel_in_progress_starts_messages_that_become_ready(on_ranks):
             back = s.add_receive("answer", (b, 0, 8), 1, 0)
             s.add_kernel("see", lambda part: answered.set(), [[]], [[]], [[(back, 0)]])
         else:
-            asked = s.add_receive("asked", (b, 0, 8), 0, 0)
-            s.add_send("answer", (b, 0, 8), 0, 0, [(asked, 0)])
+            request = s.add_receive("asked", (b, 0, 8), 0, 0)
+            s.add_send("answer", (b, 0, 8), 0, 0, [(request, 0)])
 
             def work(part, progress):
                 limit = time.monotonic() + TIMEOUT
@@ -247,7 +247,7 @@ def test_a_rank_that_has_left_is_not_waited_for(on_ranks, waiting):
 
 
 @pytest.mark.parametrize("waiting", ["wait", "test"])
-def test_a_failure_elsewhere_is_heard(on_ranks, waiting):
+def test_a_failure_elsewhere_is_received(on_ranks, waiting):
     def body(communicator):
         if communicator.rank == 1:
             communicator.fail("smoke")

@@ -68,8 +68,8 @@ def test_every_row_does_what_its_transport_must_in_order_in_every_shape(kind):
         overlaps = not policy.endswith("-wait")
         for stage in range(shape["stages"]):
             chain = [*(["produce"] if shape["produces"] else []), *moves_of(policy)]
-            places = [only(steps, action, stage) for action in [*chain, "boundary"]]
-            for first, second in itertools.pairwise(places):
+            positions = [only(steps, action, stage) for action in [*chain, "boundary"]]
+            for first, second in itertools.pairwise(positions):
                 assert first == second or first in known[second], (policy, shape, chain)
         names = [action for actions, *_ in steps for action in actions]
         assert ("bulk" in names) == (overlaps and shape["has_bulk"])

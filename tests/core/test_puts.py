@@ -57,13 +57,13 @@ def right_one(step: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def places(ranks: int) -> list[list[tuple[int, int]]]:
+def addresses(ranks: int) -> list[list[tuple[int, int]]]:
     return [[(r, 0), (r, 1000), (r, 2000), ((r + 1) % ranks, 1000)] for r in range(ranks)]
 
 
 def prove(ranks: int, fault: Callable[..., Any], faulty: int = 0) -> None:
     schedules = [halo(r, ranks, fault if r == faulty else right_one) for r in range(ranks)]
-    Schedule.prove(schedules, places(ranks))
+    Schedule.prove(schedules, addresses(ranks))
 
 
 def memory_of(ranks: int) -> list[list[np.ndarray]]:
@@ -144,7 +144,7 @@ def test_a_fault_in_signals_is_found(name):
 def test_a_put_elsewhere_is_found():
     """Two ranks that put into the same ghosts."""
     schedules = [halo(r, 3, right_one) for r in range(3)]
-    wrong = places(3)
+    wrong = addresses(3)
     wrong[1][3] = (1, 1000)
     with pytest.raises(RuntimeError, match="nothing orders them"):
         Schedule.prove(schedules, wrong)
@@ -225,5 +225,5 @@ def test_random_faults_do_harm_or_are_found():
             continue  # what is not computed at all is no matter of order
         harmful += 1
         with pytest.raises(RuntimeError):
-            Schedule.prove(schedules, places(ranks))
+            Schedule.prove(schedules, addresses(ranks))
     assert harmful > 30

@@ -127,10 +127,10 @@ def test_nan_and_infinities_decide_as_in_ieee_arithmetic():
 
 
 @pytest.mark.parametrize("special", [math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("place", [0, 3, 4095])
-def test_specials_in_a_later_chunk_decide_too(special, place):
+@pytest.mark.parametrize("index", [0, 3, 4095])
+def test_specials_in_a_later_chunk_decide_too(special, index):
     values = np.ones(3 * 4096)
-    values[4096 + place] = special
+    values[4096 + index] = special
     found = binned(values).value()
     assert math.isnan(found) if math.isnan(special) else found == special
 
@@ -159,10 +159,10 @@ def test_words_of_two_billion_ranks_do_not_overflow():
     assert all(abs(int(w)) < 2**63 for w in words)
 
 
-@pytest.mark.parametrize("place", range(40))
-def test_full_chunks_are_exact_wherever_the_values_lie_within_a_bin(place):
-    rng = np.random.default_rng(place)
-    values = rng.uniform(1, 2, size=8192) * 2.0**place
+@pytest.mark.parametrize("exponent", range(40))
+def test_full_chunks_are_exact_wherever_the_values_lie_within_a_bin(exponent):
+    rng = np.random.default_rng(exponent)
+    values = rng.uniform(1, 2, size=8192) * 2.0**exponent
     total = binned(values).value()
     assert total == math.fsum(values)
     assert binned(np.sort(values)[::-1].copy()).value() == total

@@ -159,8 +159,8 @@ def test_processes_of_mpi_do_collectives(programs):
 @BY_MPI
 @pytest.mark.mpi
 def test_an_error_ends_all_ranks_and_each_says_it(programs):
-    asked = {**os.environ, "JALI_COLLECTIVE": "all_reduce=ring by thread"}
-    ended = run_program(mpiexec(2, programs / "mpi_collectives"), env=asked, status=None, timeout=60)
+    environment = {**os.environ, "JALI_COLLECTIVE": "all_reduce=ring by thread"}
+    ended = run_program(mpiexec(2, programs / "mpi_collectives"), env=environment, status=None, timeout=60)
     assert ended.returncode != 0
     for rank in range(2):
         assert re.search(f"jali: rank {rank} failed: .*'thread' carries no messages", ended.stderr)
@@ -207,13 +207,13 @@ def test_calls_that_cannot_be_are_refused(installed, tmp_path, no_python):
 @BY_PKG_CONFIG
 def test_in_checked_mode_ranks_compare_their_calls(installed, tmp_path, no_python):
     program = compiled(Path(__file__).with_name("compared_calls.cpp"), installed, tmp_path)
-    told = (
+    message = (
         "ranks do not make the same call; count: 6 on ranks 0, 2, 5 on rank 1 "
         "(at compared_calls.cpp:24 on ranks 0, 1, compared_calls.cpp:22 on rank 2)"
     )
     said = run_program([program], env={**no_python, "JALI_CHECKED": "1"}).stdout.splitlines()
     assert sorted(said) == sorted(
-        line for rank in range(3) for line in (f"rank {rank}: {told}", f"rank {rank} goes on with 3")
+        line for rank in range(3) for line in (f"rank {rank}: {message}", f"rank {rank} goes on with 3")
     )
 
 

@@ -178,8 +178,10 @@ def wrong_command(words: list[str]) -> str:
         return f"make has no {missing}" if missing else ""
     if words[:2] == ["pip", "install"]:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        asked = [extra for word in words for one in re.findall(r"\[(.*)\]", word) for extra in one.split(",")]
-        return "" if set(asked) <= set(extras) else f"jali has no extras {set(asked) - set(extras)}"
+        requested = [
+            extra for word in words for one in re.findall(r"\[(.*)\]", word) for extra in one.split(",")
+        ]
+        return "" if set(requested) <= set(extras) else f"jali has no extras {set(requested) - set(extras)}"
     if words[0] == "python" and words[1:] and words[1].endswith(".py") and "/" in words[1]:
         return "" if (ROOT / words[1]).exists() else f"there is no {words[1]}"
     if words[0] != "jali" or not words[1:]:

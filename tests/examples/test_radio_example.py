@@ -67,7 +67,7 @@ def test_images_and_numbers_are_the_same_on_any_ranks(ranks: int, alone: Found) 
         assert one.series["residual"] == pytest.approx(alone.series["residual"])
 
 
-def test_degridding_is_the_sum_over_pixels_to_the_accuracy_asked_also_far_from_the_middle() -> None:
+def test_degridding_is_the_sum_over_pixels_to_the_requested_accuracy_also_far_from_the_middle() -> None:
     image = np.random.default_rng(1).normal(size=(32, 32))
     for degrees in (1.0, 40.0):  # where w matters
         for accuracy in (1e-3, 1e-10):
@@ -104,7 +104,7 @@ def test_baselines_turn_with_the_earth() -> None:
     here = radio.LATITUDE
     angle = 0.3
     x = np.array([-math.sin(here), 0, math.cos(here)])  # north, in the frame of the equator
-    turned = radio.baselines(0.0, 1.0, angle)
+    rotated = radio.baselines(0.0, 1.0, angle)
     source = np.array(
         [
             math.cos(radio.DECLINATION) * math.cos(angle),
@@ -112,8 +112,8 @@ def test_baselines_turn_with_the_earth() -> None:
             math.sin(radio.DECLINATION),
         ]
     )
-    assert turned[2] == pytest.approx(source @ x)  # w is the part towards the source
-    assert turned[0] == pytest.approx(math.sin(angle) * x[0])
+    assert rotated[2] == pytest.approx(source @ x)  # w is the part towards the source
+    assert rotated[0] == pytest.approx(math.sin(angle) * x[0])
     # parts of the rows are those of the whole
     assert np.array_equal(radio.coverage(p, 17, 31), uvw.reshape(-1, 3)[17:48])
 
@@ -135,8 +135,8 @@ def test_visibilities_are_differences_of_paths_to_two_antennas() -> None:
         l, m = ((k - 16) * p.pixel for k in (i, j))  # noqa: E741
         n = math.sqrt(1 - l * l - m * m)
         declination = math.asin(m * math.cos(radio.DECLINATION) + n * math.sin(radio.DECLINATION))
-        turned = math.atan2(l, n * math.cos(radio.DECLINATION) - m * math.sin(radio.DECLINATION))
-        path = baseline @ (towards(hour_angle - turned, declination) - towards(hour_angle, radio.DECLINATION))
+        angle = math.atan2(l, n * math.cos(radio.DECLINATION) - m * math.sin(radio.DECLINATION))
+        path = baseline @ (towards(hour_angle - angle, declination) - towards(hour_angle, radio.DECLINATION))
         image = np.zeros((32, 32))
         image[i, j] = n
         wanted = np.exp(-2j * math.pi * path * radio.frequencies(p) / radio.LIGHT)

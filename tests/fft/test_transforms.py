@@ -232,7 +232,7 @@ def test_a_workspace_limit(workspace: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_plans_are_kept_and_write_where_they_are_told(ranks: int) -> None:
+def test_plans_are_kept_and_write_into_the_given_array(ranks: int) -> None:
     a = numbers((8, 6, 5), "complex128")
 
     def run() -> None:
@@ -577,7 +577,7 @@ def test_plans_take_what_they_use() -> None:
         fft.FftPlan((4, 6))  # type: ignore[arg-type]
 
 
-def test_options_are_told_of_and_others_refused() -> None:
+def test_options_are_documented_and_others_refused() -> None:
     x = DistributedArray.to_dist(numbers((4, 6), "complex128"))
     for name in ("fft", "ifft", "irfft", "fft2", "irfft2", "fftn", "ifftn", "irfftn"):
         text = getattr(fft, name).__doc__

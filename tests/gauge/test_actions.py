@@ -95,11 +95,11 @@ class LoopAction(Action):
         total = None
         for loop in self.loops:
             for k in range(len(loop)):
-                turned = loop[k:] + loop[:k]
-                if abs(turned[0]) - 1 != int(mu):
+                rotated = loop[k:] + loop[:k]
+                if abs(rotated[0]) - 1 != int(mu):
                     continue
                 # U times the rest closes the loop, so the rest is the inverse of a staple from X.
-                path = along(X, U, inverse(turned[1:]) if turned[0] > 0 else turned[1:])
+                path = along(X, U, inverse(rotated[1:]) if rotated[0] > 0 else rotated[1:])
                 total = path if total is None else total + path
         return total
 

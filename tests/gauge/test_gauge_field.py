@@ -72,10 +72,10 @@ def test_a_hot_start_and_a_source_with_the_same_seed_share_no_numbers(n: int) ->
         noise(out, rng)
         fields.append(out[...].ravel())
     links = as_array(GaugeField(lattice, SU(n)).hot_start(seed=1))
-    turned = as_array(GaugeField(lattice, SU(n)).cold_start().random_gauge_transform(1))
+    transformed = as_array(GaugeField(lattice, SU(n)).cold_start().random_gauge_transform(1))
     numbers = [
         part.ravel()
-        for field in (*links, turned[0])
+        for field in (*links, transformed[0])
         for part in (field[..., 0, 0].real, field[..., 0, 0].imag)
     ]
     correlation = np.corrcoef(np.array(fields + numbers))

@@ -204,7 +204,7 @@ def test_links_with_two_values_have_no_gauge(condition: Any) -> None:
         ("float32", 1e-10, "allow more"),
     ],
 )
-def test_a_tolerance_below_rounding_is_told_from_too_few_sweeps(
+def test_a_tolerance_below_rounding_is_distinguished_from_too_few_sweeps(
     precision: str, tolerance: float, advice: str
 ) -> None:
     U = warm((4, 4, 4), 2, precision=precision)

@@ -339,7 +339,7 @@ def test_overrelaxation_keeps_the_action(action: Any) -> None:
 def test_an_open_strip_has_its_exact_plaquette(update: str) -> None:
     """In two open dimensions plaquettes are independent: each has the mean of a single one, u = I2(beta) / I1(beta)."""
     U = GaugeField(jali.Lattice(24, 16), SU(2), boundary="open").hot_start(2)
-    rng, found, lost = jali.Random(3), [], exhausted_attempts()
+    rng, found, exhausted = jali.Random(3), [], exhausted_attempts()
     outside = dangling(U)
     for sweep in range(120):
         if update == "heat bath":
@@ -350,7 +350,7 @@ def test_an_open_strip_has_its_exact_plaquette(update: str) -> None:
             found.append(plaquettes(U)[0])
     assert np.mean(found) == pytest.approx(0.4331274267, abs=5 * np.std(found) / math.sqrt(len(found) / 4))
     assert np.std(found) < 0.05
-    assert exhausted_attempts() == lost
+    assert exhausted_attempts() == exhausted
     assert all(map(np.array_equal, dangling(U), outside))
 
 

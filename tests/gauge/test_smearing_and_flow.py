@@ -228,7 +228,7 @@ def test_impossible_smearing_is_refused() -> None:
         (0.0, 0.05, 1, [0]),
     ],
 )
-def test_the_flow_ends_at_the_time_that_is_asked_for(
+def test_the_flow_ends_at_the_requested_time(
     until: float, step: float, every: int, times: list[float]
 ) -> None:
     U = warm((4, 3, 4), 2)

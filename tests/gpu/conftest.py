@@ -105,7 +105,7 @@ def the_callers_device(fake_devices: None, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.fixture(autouse=True)
-def devices_that_are_not_lost(fake_driver: Path, fake_devices: None) -> Iterator[None]:
+def devices_that_are_kept(fake_driver: Path, fake_devices: None) -> Iterator[None]:
     """What a test does to devices is over when it ends: those of its process would refuse whatever the next ones ask."""
     yield
     driver = ctypes.CDLL(str(fake_driver))

@@ -25,12 +25,12 @@ def resources_of(cubin: bytes) -> dict[str, Resources]:
     """The kernels of a cubin by name."""
     assert cubin[:4] == b"\x7fELF", "no ELF file"
     sections = _sections(cubin)
-    kind, place, size, names = sections[".symtab"]
+    kind, symbols, size, names = sections[".symtab"]
     assert kind == 2
     strings = sections[".strtab"][1]
     found: dict[str, Resources] = {}
     for index, attribute, value in _attributes(cubin, *sections[".nv.info"][1:3]):
-        (offset,) = struct.unpack_from("<I", cubin, place + 24 * index)
+        (offset,) = struct.unpack_from("<I", cubin, symbols + 24 * index)
         name = _text(cubin, strings + offset)
         resources = found.setdefault(name, Resources())
         if attribute == REGISTERS:
@@ -52,17 +52,17 @@ def _text(file: bytes, start: int) -> str:
     return file[start : file.index(b"\0", start)].decode()
 
 
-def _attributes(file: bytes, place: int, size: int):
+def _attributes(file: bytes, position: int, size: int):
     """(symbol, attribute, value) of the attributes that belong to symbols."""
-    end = place + size
-    while place < end:
-        form, attribute, length = struct.unpack_from("<BBH", file, place)
-        place += 4
+    end = position + size
+    while position < end:
+        form, attribute, length = struct.unpack_from("<BBH", file, position)
+        position += 4
         if form == SIZED:
             if attribute in (REGISTERS, FRAME) and length == 8:
                 yield (
-                    *struct.unpack_from("<I", file, place),
+                    *struct.unpack_from("<I", file, position),
                     attribute,
-                    *struct.unpack_from("<I", file, place + 4),
+                    *struct.unpack_from("<I", file, position + 4),
                 )
-            place += length
+            position += length

@@ -45,11 +45,11 @@ def history(
     lattice = jali.Lattice(*EXTENTS, grid=grid, **options)
     box = Box(lattice.local_origin, lattice.local_extents)
     ranks = lattice.communicator
-    place = directory / precision if directory else None
+    path = directory / precision if directory else None
     U = GaugeField(lattice, SU(3), precision=precision)
     rows: list[list[str]] = []
-    if place is not None and place.exists():
-        saved = open_checkpoint(place, ranks=ranks)
+    if path is not None and path.exists():
+        saved = open_checkpoint(path, ranks=ranks)
         U.set_local_links(saved.read("links", box))
         rng = jali.Random.from_state(saved.rng)
         rows = saved.state["rows"]
@@ -60,9 +60,9 @@ def history(
     while len(rows) <= SWEEPS:
         sweep(U, 5.7, rng, heatbath=1, overrelaxation=2)
         rows.append(measure(U))
-        if place is not None and not place.exists() and len(rows) == SWEEPS // 2:
+        if path is not None and not path.exists() and len(rows) == SWEEPS // 2:
             fields = {"links": U.local_links()}
-            write_checkpoint(place, EXTENTS, box, fields, rng=rng.state, state={"rows": rows}, ranks=ranks)
+            write_checkpoint(path, EXTENTS, box, fields, rng=rng.state, state={"rows": rows}, ranks=ranks)
             return {}
     links = digest(U)
     flow = Flow(U, step=0.05)

@@ -129,10 +129,10 @@ class Formula:
             Generator.add(g, None, element.kind, element.shape)
         known = list(range(len(self.elements)))  # those of this site
         recipe = self._recipe(n)
-        for place in range(1, len(offsets)):
+        for position in range(1, len(offsets)):
             if numbers.random() < 0.2:
                 recipe = self._recipe(n)
-            first = place * len(self.elements)
+            first = position * len(self.elements)
             for k in recipe.wanted:
 
                 def step(J, v, recipe=recipe, first=first, k=k):

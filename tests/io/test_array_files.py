@@ -108,8 +108,8 @@ def test_arrays_of_numpy_in_either_order_are_read_by_ranks(tmp_path_factory, dat
     def read(ranks):
         box = boxes[ranks.rank]
         found = open_arrays(path, ranks=ranks).read("", box)
-        place = tuple(slice(o, o + n) for o, n in zip(box.origin, box.extents, strict=True))
-        return found.tobytes() == np.ascontiguousarray(array[place]).tobytes()
+        box_slices = tuple(slice(o, o + n) for o, n in zip(box.origin, box.extents, strict=True))
+        return found.tobytes() == np.ascontiguousarray(array[box_slices]).tobytes()
 
     assert on_ranks(len(boxes), read) == [True] * len(boxes)
 
@@ -215,7 +215,7 @@ def test_bytes_of_others_behind_an_array_are_refused_unless_nothing_is_verified(
     assert np.array_equal(read(path, "npy", verify=False), array)
 
 
-def test_other_versions_and_marks_are_told(saved, monkeypatch) -> None:
+def test_other_versions_and_marks_are_reported(saved, monkeypatch) -> None:
     path, _, format = saved
     if format == "npy":
         path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
@@ -345,5 +345,5 @@ def test_boxes_are_cut_as_the_reference_cuts_them() -> None:
     """`product_boxes` with the first direction slowest gives the parts that NumPy's slices do."""
     array = noise(LATTICE[::-1], "<i2")
     for origin, extents in product_boxes(LATTICE, CUTS[4]):
-        place = tuple(slice(o, o + n) for o, n in zip(origin, extents, strict=True))
-        assert np.array_equal(cut_out(array, origin, extents).T, array.T[place])
+        box_slices = tuple(slice(o, o + n) for o, n in zip(origin, extents, strict=True))
+        assert np.array_equal(cut_out(array, origin, extents).T, array.T[box_slices])

@@ -84,7 +84,7 @@ def test_boxes_that_leave_the_lattice_are_refused(tmp_path) -> None:
         Box((0, 0), (1,))
 
 
-def test_tiling_is_told_from_gaps_and_overlaps() -> None:
+def test_tiling_is_distinguished_from_gaps_and_overlaps() -> None:
     boxes = product_boxes((4, 3), [[1], [2]])
     assert len(boxes) == 4
     gap = [*boxes[:3], ((3, 2), (1, 1))]

@@ -53,8 +53,8 @@ def test_a_flipped_bit_anywhere_in_the_payload_is_detected(tmp_path, name) -> No
     path, data = tmp_path / "conf", FILES[name]
     start, end = payload_span(path, data)
     read(path)
-    places = sorted({start, start + 1, end - 1, *range(start, end, (end - start) // 99)})
-    for at, bit in zip(places, itertools.cycle(range(8)), strict=False):
+    offsets = sorted({start, start + 1, end - 1, *range(start, end, (end - start) // 99)})
+    for at, bit in zip(offsets, itertools.cycle(range(8)), strict=False):
         damaged = bytearray(data)
         damaged[at] ^= 1 << bit
         path.write_bytes(damaged)
@@ -78,7 +78,7 @@ def test_exchanged_sites_are_detected_where_the_checksum_knows_the_order(tmp_pat
             read(path)
 
 
-def test_checksum_errors_name_both_values_and_the_place(tmp_path) -> None:
+def test_checksum_errors_name_both_values_and_the_position(tmp_path) -> None:
     path = tmp_path / "conf"
     data = bytearray(FILES["nersc"])
     start, end = payload_span(path, bytes(data))
@@ -96,13 +96,13 @@ def test_a_wrong_checksum_in_the_header_is_detected(tmp_path, name) -> None:
     path, data = tmp_path / "conf", FILES[name]
     start, _ = payload_span(path, data)
     if name.startswith("milc"):
-        places = [88, 95]
+        offsets = [88, 95]
     elif name.startswith("ildg"):
-        places = [data.index(b"<suma>") + 6, data.index(b"</sumb>") - 1]
+        offsets = [data.index(b"<suma>") + 6, data.index(b"</sumb>") - 1]
     else:
-        places = [data.index(b"CHECKSUM") + 11]
-        assert places[0] < start
-    for at in places:
+        offsets = [data.index(b"CHECKSUM") + 11]
+        assert offsets[0] < start
+    for at in offsets:
         damaged = bytearray(data)
         damaged[at] = (
             damaged[at] ^ 1 if name.startswith("milc") else ord("a" if data[at] != ord("a") else "b")
@@ -116,20 +116,22 @@ def boundaries(name: str, data: bytes, start: int, end: int) -> list[int]:
     """Every place at which a part of the file ends: header lines, record headers, data, padding, sites and
     links.
     """
-    places = {0, 1, 4, start, end, len(data)}
+    offsets = {0, 1, 4, start, end, len(data)}
     size = (end - start) // 48
-    places |= {start + size * i for i in range(0, 48, 5)} | {start + size // 4 * i for i in (1, 2, 3, 191)}
+    offsets |= {start + size * i for i in range(0, 48, 5)} | {start + size // 4 * i for i in (1, 2, 3, 191)}
     if name.startswith("nersc"):
-        places |= {i + 1 for i in range(start) if data[i : i + 1] == b"\n"}
+        offsets |= {i + 1 for i in range(start) if data[i : i + 1] == b"\n"}
     elif name.startswith("milc"):
-        places |= {20, 84, 88, 92, 96}
+        offsets |= {20, 84, 88, 92, 96}
     else:
         at = 0
         while at < len(data):
             length = struct.unpack(">Q", data[at + 8 : at + 16])[0]
-            places |= {at, at + 4, at + 8, at + 16, at + 144, at + 144 + length}
+            offsets |= {at, at + 4, at + 8, at + 16, at + 144, at + 144 + length}
             at += 144 + length + -length % 8
-    return sorted({place + step for place in places for step in (-1, 0, 1) if 0 <= place + step < len(data)})
+    return sorted(
+        {offset + step for offset in offsets for step in (-1, 0, 1) if 0 <= offset + step < len(data)}
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -177,7 +179,7 @@ def test_trailing_garbage_is_refused(tmp_path, name, garbage) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", ["nersc", "nersc2", "ildg", "no checksum", "milc"])
-def test_numbers_that_are_not_finite_are_refused_with_their_place_though_the_checksum_is_right(
+def test_numbers_that_are_not_finite_are_refused_with_their_position_though_the_checksum_is_right(
     tmp_path, kind, value
 ) -> None:
     path = tmp_path / "conf"

@@ -246,25 +246,25 @@ def changed_json(content: bytes, chance: random.Random) -> bytes:
         whole = json.loads(content)
     except ValueError:
         return changed_text(content, chance)
-    places: list[tuple[Any, Any]] = []
+    positions: list[tuple[Any, Any]] = []
 
     def collect(item: Any) -> None:
         keys = list(item) if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else []
         for key in keys:
-            places.append((item, key))
+            positions.append((item, key))
             collect(item[key])
 
     collect(whole)
-    if not places:
+    if not positions:
         return b"{}"
-    holder, key = chance.choice(places)
+    holder, key = chance.choice(positions)
     kind = chance.choice(["value", "value", "missing", "exchange"])
     if kind == "missing":
         del holder[key]
     elif kind == "exchange":
-        other, place = chance.choice(places)
+        other, other_key = chance.choice(positions)
         try:
-            holder[key], other[place] = other[place], holder[key]
+            holder[key], other[other_key] = other[other_key], holder[key]
             json.dumps(whole)
         except (ValueError, RecursionError, LookupError):  # one is inside the other
             return b"[]"

@@ -254,14 +254,14 @@ def work_alone() -> None:
         raise ZeroDivisionError
 
 
-def test_ranks_that_see_different_files_are_told(tmp_path) -> None:
+def test_ranks_that_see_different_files_raise(tmp_path) -> None:
     for i in range(2):
         (tmp_path / f"conf{i}").write_bytes(nersc_file(random_links((2, 2, 2, 2), seed=i)))
     results = on_ranks(2, lambda ranks: open_configuration(tmp_path / f"conf{ranks.rank}", ranks=ranks))
     assert all("different files" in str(result) for result in results)
 
 
-def test_ranks_that_disagree_on_the_state_are_told(tmp_path) -> None:
+def test_ranks_that_disagree_on_the_state_raise(tmp_path) -> None:
     def save(ranks):
         box = boxes(2)[ranks.rank]
         write_checkpoint(tmp_path / "c", LATTICE, box, {"U": part(box)}, state={"a": ranks.rank}, ranks=ranks)

@@ -81,7 +81,7 @@ def test_a_number_that_is_read_as_a_field_is_named():
         shifted(F, [2.0, 3.0])
 
 
-def test_an_array_given_to_the_wilson_operator_is_told_how_to_become_a_field():
+def test_the_error_for_an_array_in_the_wilson_operator_names_the_conversion_to_a_field():
     U = GaugeField(Lattice(4, 4, 4, 4), SU(3)).cold_start()
     D, a = WilsonDirac(U, 0.1), array(4, 4, 4, 4, 4, 3)
     for call in (D.apply, D.adjoint, D.normal):
@@ -137,8 +137,10 @@ def parameters(function):
         given = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return 0, []
-    places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
-    needed = sum(p.default is p.empty for p in places)
+    positional = [
+        p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    needed = sum(p.default is p.empty for p in positional)
     return needed, [p.name for p in given if p.default is not p.empty and p.kind != p.POSITIONAL_ONLY]
 
 

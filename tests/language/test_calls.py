@@ -23,7 +23,7 @@ def moments(X, a, first, second, power=2, *, scale=1.0):
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_names_places_and_defaults_are_those_of_python(precision):
+def test_names_positions_and_defaults_are_those_of_python(precision):
     lattice = Lattice(*EXTENTS)
     a = random_field(lattice, Real(), 1, precision=precision)
     values = np.roll(a[...], -1, 0)
@@ -35,9 +35,9 @@ def test_names_places_and_defaults_are_those_of_python(precision):
         (((), {"sign": -1, "weight": 0.125}), (0.125, 0.25, -1)),
         (((0.75, 1.0), {"sign": 2}), (0.75, 1.0, 2)),
     ]
-    for (places, names), (weight, shift, sign) in calls:
+    for (arguments, names), (weight, shift, sign) in calls:
         out = a.like()
-        combine(out, a, *places, **names)
+        combine(out, a, *arguments, **names)
         assert np.allclose(out[...], of(sign) * (of(weight) * values + of(shift)), rtol=1e-6, atol=1e-7)
         by_name = a.like()
         combine(a=a, out=by_name, weight=weight, shift=shift, sign=sign)
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_an_error(call, message):
         call(Field(Lattice(4, 4), Real()))
 
 
-def test_a_parameter_that_has_no_name_outside_is_given_by_its_place():
+def test_a_parameter_that_has_no_name_outside_is_given_by_position():
     @jali.site_function
     def f(X, a, /, b):
         a[X] = b

@@ -141,8 +141,8 @@ def test_zeros_of_either_sign_do_not_depend_on_their_order(first):
     assert (np.signbit(highest), np.signbit(lowest)) == (False, True)
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_several_numbers_of_a_site_meet_and_nan_stays(place):
+@pytest.mark.parametrize("position", range(3))
+def test_several_numbers_of_a_site_meet_and_nan_stays(position):
     @jali.site_function
     def of_three(X, f, high, low):
         for value in (X.coordinate(0), f[X], 2.5 * f[X]):  # whole and real ones
@@ -160,8 +160,8 @@ def test_several_numbers_of_a_site_meet_and_nan_stays(place):
     @jali.site_function
     def with_nan(X, f, high, low):
         for k in range(3):
-            high.max(f[X] if k == place else X.coordinate(0) + 0.5)
-            low.min(f[X] if k == place else X.coordinate(0) + 0.5)
+            high.max(f[X] if k == position else X.coordinate(0) + 0.5)
+            low.min(f[X] if k == position else X.coordinate(0) + 0.5)
 
     f[1, 1] = np.nan
     assert np.isnan(lattice.reduce(with_nan, f)).all()

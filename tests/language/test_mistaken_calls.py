@@ -396,7 +396,7 @@ def test_race_within_a_colour_does_not_advise_that_colour():
         two_steps[Colouring(2, lambda x: x[3] % 2, "slice")[0]](R)
 
 
-def test_ranks_that_fail_differently_are_all_told():
+def test_ranks_that_fail_differently_are_all_reported():
     def fail():
         rank = comm.current().rank
         comm.current().barrier()

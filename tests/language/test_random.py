@@ -115,7 +115,7 @@ def test_state_continues_where_it_was_taken():
     assert np.array_equal(a[...], b[...])
 
 
-def test_seeds_and_streams_do_not_trade_places():
+def test_seeds_and_streams_are_not_interchangeable():
     """stream + 0x9E3779B97F4A7C15 used to wrap: seed and stream had one role each in the other's key."""
     assert Random(5, 0x61C8864680B583EB + 7).key != Random(7, 0x61C8864680B583EB + 5).key
 

@@ -83,9 +83,9 @@ def test_ipython_in_a_terminal_names_the_line_of_the_cell():
     finally:
         InteractiveShell.clear_instance()
     assert isinstance(error, jali.TraceError)
-    place = last_line(error)
-    assert "site-packages" not in place, place
-    assert ":7" in place
+    location = last_line(error)
+    assert "site-packages" not in location, location
+    assert ":7" in location
 
 
 @pytest.mark.parametrize("how", ["-c", "-"])

@@ -360,11 +360,11 @@ def test_what_shares_its_memory_with_numpy_is_an_array():
 
     lattice = Lattice(4, 6)
     array, _, field = both(lattice, Real(), "float64", (4, 6))
-    lent, plain = Lent(np.zeros((4, 6))), bytearray(8 * 24)
-    for given in (lent, memoryview(plain).cast("d", (4, 6))):
+    shared, plain = Lent(np.zeros((4, 6))), bytearray(8 * 24)
+    for given in (shared, memoryview(plain).cast("d", (4, 6))):
         laplacian(lattice.wrap(given), field)
         laplacian(lattice.wrap(array), field)
-        assert bytes(plain if given is not lent else lent.array.tobytes()) == array.tobytes()
+        assert bytes(plain if given is not shared else shared.array.tobytes()) == array.tobytes()
         assert lattice.wrap(given).array is given
 
 

@@ -81,7 +81,7 @@ def drop_launches_and_look(device):
     assert y[3, 3] == other.like()[3, 3] == 0  # told once
 
 
-def test_what_dropped_launches_could_not_store_is_told_at_the_next_look():
+def test_overflows_of_dropped_launches_are_reported_at_the_next_read():
     drop_launches_and_look("cpu")
 
 

@@ -52,12 +52,12 @@ def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it
         assert f"launch {made.launch}" in str(made)
 
 
-@pytest.mark.parametrize("asked", WORDS)
-def test_asking_ahead_can_be_forced(use_settings, asked):
-    use_settings(prefetch=asked)
+@pytest.mark.parametrize("requested", WORDS)
+def test_asking_ahead_can_be_forced(use_settings, requested):
+    use_settings(prefetch=requested)
     made = report(Lattice(4, 4, 4, 4))
-    assert made.launch == f"{WORDS[asked]}: JALI_PREFETCH"
-    assert made.source.count("prefetch<32>") == ASKED[asked]
+    assert made.launch == f"{WORDS[requested]}: JALI_PREFETCH"
+    assert made.source.count("prefetch<32>") == ASKED[requested]
 
 
 def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(use_settings):
@@ -133,8 +133,8 @@ def test_asking_ahead_changes_no_bit(use_settings, grid, extents, lanes):
 
     use_settings(prefetch="off")
     plain = jali.virtual_ranks(int(np.prod(grid)), run, grid)
-    for asked in ("leading", "all"):
-        use_settings(prefetch=asked)
+    for requested in ("leading", "all"):
+        use_settings(prefetch=requested)
         assert jali.virtual_ranks(int(np.prod(grid)), run, grid) == plain
 
 
@@ -149,11 +149,11 @@ def test_the_last_level_cache_is_shared_among_the_threads_that_run_on_it(monkeyp
 
 def describe(folder, cpu, levels):
     for index, (level, size, shared) in enumerate(levels):
-        place = folder / f"cpu{cpu}" / "cache" / f"index{index}"
-        place.mkdir(parents=True)
-        (place / "level").write_text(f"{level}\n")
-        (place / "size").write_text(f"{size}\n")
-        (place / "shared_cpu_map").write_text(f"{shared}\n")
+        cache_folder = folder / f"cpu{cpu}" / "cache" / f"index{index}"
+        cache_folder.mkdir(parents=True)
+        (cache_folder / "level").write_text(f"{level}\n")
+        (cache_folder / "size").write_text(f"{size}\n")
+        (cache_folder / "shared_cpu_map").write_text(f"{shared}\n")
 
 
 @pytest.mark.parametrize(

@@ -234,10 +234,14 @@ def test_h5py_reads_numbers_and_what_they_are(tmp_path) -> None:
         psi = file["psi"]
         assert (psi.shape, psi.dtype) == ((3, 4, 5, 4, 3), np.complex128)
         assert np.array_equal(psi[1, 2:, 0], field[1, 2:, 0])
-        told = dict(psi.attrs)
-    assert (told["element"], told["precision"], told["storage"]) == ("Spinor(3)", "float64", "float64")
-    assert list(told["boundary"])[::2] == ["open", "periodic"]
-    assert (told["version"], len(told["checksum"])) == (2, 16)
+        attributes = dict(psi.attrs)
+    assert (attributes["element"], attributes["precision"], attributes["storage"]) == (
+        "Spinor(3)",
+        "float64",
+        "float64",
+    )
+    assert list(attributes["boundary"])[::2] == ["open", "periodic"]
+    assert (attributes["version"], len(attributes["checksum"])) == (2, 16)
 
 
 # ---- arrays of others ----------------------------------------------------------------------------

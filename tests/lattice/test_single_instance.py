@@ -11,17 +11,17 @@ from jali.single_instance import single_instance
 
 
 def test_two_threads_that_ask_at_once_get_the_same_object():
-    asked, calls, found = threading.Semaphore(0), [], []
+    requests, calls, found = threading.Semaphore(0), [], []
 
     @single_instance
     def make(number):
         calls.append(number)
-        assert asked.acquire(timeout=60)  # until both have asked
-        assert asked.acquire(timeout=60)
+        assert requests.acquire(timeout=60)  # until both have asked
+        assert requests.acquire(timeout=60)
         return object()
 
     def ask():
-        asked.release()
+        requests.release()
         found.append(make(3))
 
     threads = [threading.Thread(target=ask) for _ in range(2)]

@@ -177,7 +177,7 @@ def test_block_sums_and_injection_are_adjoint():
     assert coarse_lattice.sum(inner, c, d) == pytest.approx(fine_lattice.sum(inner, g, f), rel=1e-13)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_reported():
     coarse = Field(Lattice(4, 4), Real(), name="coarse")
     fine = Field(Lattice(8, 8), Real(), name="fine")
 

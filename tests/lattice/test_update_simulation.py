@@ -264,11 +264,11 @@ def test_weak_scaling_over_many_ranks_of_a_node_is_that_of_two(call):
 
 
 def test_a_kernel_that_was_measured_takes_what_was_measured(call):
-    told = call.simulate("h200x8", (16, 16, 16, 64), (1, 1, 1, 4), site_seconds=1e-9)
-    assert told.compute == pytest.approx(16**4 * 1e-9)
+    predicted = call.simulate("h200x8", (16, 16, 16, 64), (1, 1, 1, 4), site_seconds=1e-9)
+    assert predicted.compute == pytest.approx(16**4 * 1e-9)
 
 
-def test_a_function_that_writes_at_two_offsets_is_asked_which_kernel_is_meant():
+def test_a_function_that_writes_at_two_offsets_needs_the_argument_kernel():
     @jali.site_function
     def both(X, out, other, x):
         mu = X.directions()[0]
@@ -411,10 +411,10 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
     for kernel, local, grid, policy, seconds in measured_on_four_gpus():
         extents = [n * g for n, g in zip(local, grid, strict=True)]
         prediction = calls[kernel].simulate("h200x8", extents, grid, policies=[policy]).best
-        told = prediction.exchange.end if kernel == "neighbours" else prediction.time
-        errors[kernel, local, grid, policy] = told / seconds - 1
+        predicted = prediction.exchange.end if kernel == "neighbours" else prediction.time
+        errors[kernel, local, grid, policy] = predicted / seconds - 1
         if kernel == "staple":
-            updates.setdefault((local, grid), []).append((told, seconds))
+            updates.setdefault((local, grid), []).append((predicted, seconds))
     sizes = sorted(map(abs, errors.values()))
     assert len(sizes) == 30
     assert sizes[len(sizes) // 2] <= 0.15, errors
@@ -464,8 +464,8 @@ def test_kernels_on_one_gpu_are_predicted_within_35_percent_and_half_of_them_wit
     errors = {}
     for kernel, size, seconds in measured_on_one_gpu():
         moved, least, flops = (size**4 * cost for cost in costs[kernel])
-        told = kernel_seconds(device, Work(size**4, moved, least, flops), "float64", least)
-        errors[kernel, size] = (told + device.launch * US) / seconds - 1
+        predicted = kernel_seconds(device, Work(size**4, moved, least, flops), "float64", least)
+        errors[kernel, size] = (predicted + device.launch * US) / seconds - 1
     sizes = sorted(map(abs, errors.values()))
     assert len(sizes) == 9
     assert sizes[len(sizes) // 2] <= 0.15, errors

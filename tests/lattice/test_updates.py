@@ -110,10 +110,10 @@ def exchanged(kernel, extents, grid, precision):
     [((6, 4, 4, 8), (1, 1, 1, 2)), ((5, 4, 6, 7), (1, 1, 2, 2)), ((9, 4, 4, 4), (3, 1, 1, 1))],
 )
 def test_bytes_and_messages_are_those_of_real_exchanges(kernel, extents, grid, precision):
-    for rank, (sent, told, ways) in enumerate(
+    for rank, (sent, reported, ways) in enumerate(
         jali.virtual_ranks(int(np.prod(grid)), exchanged, kernel, extents, grid, precision)
     ):
-        assert told == sent
+        assert reported == sent
         assert all(source == rank != to for source, to in ways)
 
 

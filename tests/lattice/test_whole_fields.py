@@ -195,7 +195,7 @@ def test_a_new_field_is_of_the_widest_precision_and_plain():
         (lambda f, g: f + g.conj(), (PHASE,) * 2, "no factor"),
     ],
 )
-def test_a_boundary_that_does_not_follow_is_asked_for(make_value, conditions, says):
+def test_a_boundary_that_does_not_follow_is_required(make_value, conditions, says):
     lattice = Lattice(5, 3)
     f, g = (make(Complex(), 1, lattice, boundary={1: c})[0] for c in conditions)
     with pytest.raises(LayoutError, match=says + r".*\.field\(boundary=\.\.\.\)"):

@@ -213,8 +213,8 @@ def test_vectors_of_different_communicators_are_not_mixed() -> None:
 
 def test_operators_of_different_communicators_are_not_mixed() -> None:
     def run() -> None:
-        turned = comm.current().split(0, -comm.current().rank)
-        A, B = BlockDiag([np.eye(3)]), BlockDiag([np.eye(3)], turned)
+        reversed_ranks = comm.current().split(0, -comm.current().rank)
+        A, B = BlockDiag([np.eye(3)]), BlockDiag([np.eye(3)], reversed_ranks)
         x = DistributedArray.to_dist(np.arange(6.0))
         for call in (lambda: B @ x, lambda: (A + B) @ x, lambda: A @ (B @ x), lambda: (B @ A) @ x):
             with pytest.raises(ShapeError, match="another communicator than the operator"):
@@ -432,7 +432,7 @@ class Failing(LinearOperator):
 
 @pytest.mark.parametrize("kind", ["derived", "functions", "product"])
 def test_a_rank_that_raises_inside_an_operator_stops_a_solver_on_all(kind: str) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def run() -> None:
         failing = Failing(6)
@@ -444,13 +444,13 @@ def test_a_rank_that_raises_inside_an_operator_stops_a_solver_on_all(kind: str) 
         try:
             CG(op).solve(DistributedArray.to_dist(np.arange(6.0) + 1), maxiter=50, rtol=0)
         except RankError as error:
-            heard.append(str(error))
+            received.append(str(error))
             raise
 
     with pytest.raises(ZeroDivisionError, match="nothing left"):
         comm.virtual_ranks(3, run)
-    assert len(heard) == 2
-    assert all("rank 1 failed: ZeroDivisionError: nothing left" in text for text in heard)
+    assert len(received) == 2
+    assert all("rank 1 failed: ZeroDivisionError: nothing left" in text for text in received)
 
 
 SCRIPT = """
@@ -491,7 +491,7 @@ def test_a_rank_that_raises_inside_an_operator_ends_a_job_of_mpi_with_its_cause(
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_wrong_adjoint_is_told_with_numbers_on_all_ranks(ranks: int) -> None:
+def test_a_wrong_adjoint_is_reported_with_numbers_on_all_ranks(ranks: int) -> None:
     wrong = {
         "scaled": lambda: from_functions(lambda x: 2 * x, lambda x: 3 * x, (6, 6)),
         "cropped": lambda: Halo(6, 1) @ from_functions(lambda x: x, lambda x: 2 * x, (6, 6)),

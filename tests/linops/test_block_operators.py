@@ -391,13 +391,13 @@ def test_what_does_not_fit_is_said_on_all_ranks() -> None:
     ):
         on_all(2, ShapeError, words, lambda make=make, x=x: blocks(make) @ x())
 
-    def taken_as_told() -> None:
+    def taken_as_given() -> None:
         op = blocks(BlockDiag)
         x = DistributedArray.to_dist(np.arange(5.0))
         y = op @ x.redistribute(partition=SCATTERED, local_shapes=[(2,), (3,)])
         np.testing.assert_array_equal(y.asarray(), [1, 1, 9, 9])
 
-    comm.virtual_ranks(2, taken_as_told)
+    comm.virtual_ranks(2, taken_as_given)
     words = "VStack: operators have different numbers of columns: 1 on rank 0, 2 on rank 1"
     on_all(2, ShapeError, words, lambda: VStack([np.ones((2, 1 + comm.current().rank))]).shape)
     on_all(2, ShapeError, "no rank has an operator", lambda: HStack([]).shape)
@@ -429,7 +429,7 @@ def test_what_does_not_fit_is_said_on_all_ranks() -> None:
 @pytest.mark.parametrize("name", ["BlockDiag", "VStack", "HStack"])
 def test_a_rank_whose_operator_raises_stops_the_others(name: str) -> None:
     make = KINDS[name][0]
-    heard: list[BaseException] = []
+    received: list[BaseException] = []
 
     def broken(x: np.ndarray) -> np.ndarray:
         if comm.current().rank == 1:
@@ -444,17 +444,17 @@ def test_a_rank_whose_operator_raises_stops_the_others(name: str) -> None:
             (op @ x).norm()
             comm.current().barrier()
         except RankError as error:
-            heard.append(error)
+            received.append(error)
             raise
 
-    with pytest.raises(ZeroDivisionError, match="nothing left") as told:
+    with pytest.raises(ZeroDivisionError, match="nothing left") as raised:
         comm.virtual_ranks(3, run)
-    assert told.value.__notes__ == [f"in operator 1 of {name} on rank 1"]
-    assert len(heard) == 2
-    assert all("ZeroDivisionError: nothing left" in str(error) for error in heard)
+    assert raised.value.__notes__ == [f"in operator 1 of {name} on rank 1"]
+    assert len(received) == 2
+    assert all("ZeroDivisionError: nothing left" in str(error) for error in received)
 
 
-def test_tensors_of_pytorch_are_lent() -> None:
+def test_tensors_of_pytorch_are_borrowed() -> None:
     torch = pytest.importorskip("torch")
 
     def run() -> None:

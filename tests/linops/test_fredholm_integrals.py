@@ -133,7 +133,7 @@ def test_fredholm_gathers_once_and_not_where_vectors_are_split(monkeypatch: pyte
     comm.virtual_ranks(4, run)
 
 
-def test_mistakes_in_kernels_are_told_on_all_ranks() -> None:
+def test_mistakes_in_kernels_raise_on_all_ranks() -> None:
     def run() -> None:
         rank = comm.current().rank
         with pytest.raises(ShapeError, match="one nx and one ny"):
@@ -200,8 +200,8 @@ def test_convolution_is_that_of_pylops(
         assert_adjoint(Op, x, y)
         shaped = DistributedArray.to_dist(m.reshape(Op.dims), partition=Partition.BROADCAST)
         assert (Op @ shaped).global_shape == Op.dimsd
-        turned = Op @ (x * (1 + 2j))  # of a real matrix
-        assert turned.dtype == np.dtype(dtype)
-        np.testing.assert_allclose(turned.asarray(), (1 + 2j) * data, rtol=1e-4, atol=close["atol"] * 3)
+        result = Op @ (x * (1 + 2j))  # of a real matrix
+        assert result.dtype == np.dtype(dtype)
+        np.testing.assert_allclose(result.asarray(), (1 + 2j) * data, rtol=1e-4, atol=close["atol"] * 3)
 
     comm.virtual_ranks(ranks, run)

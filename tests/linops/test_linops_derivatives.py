@@ -336,7 +336,7 @@ def test_mistakes_leave_no_rows_under_way(ranks: int, monkeypatch: pytest.Monkey
     comm.virtual_ranks(ranks, run)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ParameterError, match="kind is one of"):
         FirstDerivative((4, 3), kind="sideways")
     with pytest.raises(ParameterError, match="order is 3 or 5"):

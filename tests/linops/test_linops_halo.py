@@ -83,11 +83,11 @@ def test_the_adjoint_adds_up(dims: tuple[int, ...], grid: tuple[int, ...]) -> No
             ones = operator.matvec(array)
             ones[...] = 1.0
             right = np.zeros(dims)
-            places = np.arange(1.0, array.layout.shape[0] * math.prod(dims[1:]) + 1).reshape(dims)
+            numbered = np.arange(1.0, array.layout.shape[0] * math.prod(dims[1:]) + 1).reshape(dims)
             for box in array.layout.boxes:
-                for place in expected(places, box, halo).ravel():
-                    if place:
-                        right[np.unravel_index(int(place) - 1, dims)] += 1
+                for number in expected(numbered, box, halo).ravel():
+                    if number:
+                        right[np.unravel_index(int(number) - 1, dims)] += 1
             np.testing.assert_array_equal(operator.rmatvec(ones).asarray(), right)
             for x in (array, flat):
                 y = operator.matvec(x)

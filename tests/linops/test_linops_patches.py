@@ -99,7 +99,7 @@ def test_three_dimensions_and_more_ranks_than_windows() -> None:
     comm.virtual_ranks(4, run)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     op = local_operator(8, 3)
     with pytest.raises(ParameterError, match="tapertype is one of"):
         Sliding(op, 31, 8, 3, "square")

@@ -165,7 +165,7 @@ def test_pairs_of_functions_compute_where_the_vector_is(parts) -> None:
         np.testing.assert_allclose(found.local.values, a, rtol=1e-6)
 
 
-def test_a_function_that_brings_vectors_to_the_host_is_told() -> None:
+def test_a_function_that_copies_vectors_to_the_host_is_reported() -> None:
     op = from_functions(lambda x: np.asarray(x), lambda y: y, (6, 6), parts=True)
     with pytest.raises(TypeError, match="Implicit conversion"):
         op @ there(numbers(6))

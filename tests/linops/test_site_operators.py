@@ -323,7 +323,7 @@ def adding(X, out, u):
     out[X] += 2.0 * u[X]
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ParameterError, match=r"begin with out\[X\]"):
         SiteOperator(adding, adding, 4) @ DistributedArray.to_dist(np.ones(4))
     with pytest.raises(ParameterError, match=r"decorated by jali\.site_function"):

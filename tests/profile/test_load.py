@@ -21,8 +21,8 @@ ROOFS = Roofs("host, 1 thread", 1000.0, 2000.0, {"float64": 500.0}, 32 << 20)
 
 
 def reading(host: str, process: int, own: float, everyone: float | None, cores: int = 8) -> bytes:
-    told = {"host": host, "process": process, "cores": cores, "seconds": 2.0, "own": own, "all": everyone}
-    return json.dumps(told).encode()
+    load = {"host": host, "process": process, "cores": cores, "seconds": 2.0, "own": own, "all": everyone}
+    return json.dumps(load).encode()
 
 
 def kernel(bytes: float = 1, moved: float = 1, flops: float = 1, spans: int = 1) -> list[Span]:
@@ -87,8 +87,8 @@ def test_speeds_that_cannot_be_are_called_so_in_text_and_json(spans, doubt):
     table = make_table(spans, [1.0], [ROOFS])
     assert table.doubts == [doubt]
     assert f"{WORDS}: {doubt}" in str(table)
-    told = json.loads(json.dumps(table.as_dict()))
-    assert (told["roofs_reliable"], told["roofs_doubts"]) == (False, [doubt])
+    report = json.loads(json.dumps(table.as_dict()))
+    assert (report["roofs_reliable"], report["roofs_doubts"]) == (False, [doubt])
 
 
 def test_a_few_percent_above_a_roof_are_no_doubt_and_without_roofs_there_is_none():
@@ -120,6 +120,6 @@ def test_the_command_says_so_in_text_and_json(tmp_path, monkeypatch, capsys):
     assert main(words) == 0
     assert WORDS in capsys.readouterr().out
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["roofs_reliable"] is False
-    assert any("of the roof of arithmetic" in doubt for doubt in told["roofs_doubts"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["roofs_reliable"] is False
+    assert any("of the roof of arithmetic" in doubt for doubt in report["roofs_doubts"])

@@ -190,7 +190,9 @@ def test_names_that_are_no_strings_are_refused_at_once(capsys: pytest.CaptureFix
         ({"description": "\udc80"}, "the description of a function is text that UTF-8 can hold"),
     ],
 )
-def test_what_could_not_be_called_or_told_is_refused_at_once(arguments: dict[str, Any], words: str) -> None:
+def test_what_could_not_be_called_or_reported_is_refused_at_once(
+    arguments: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ParameterError, match=words):
         benchmark(**arguments)
 

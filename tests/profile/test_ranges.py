@@ -98,7 +98,7 @@ def test_a_library_that_exports_functions_gets_the_ranges(variable, push, pop, m
     assert done.stdout.split("\n")[:-1] == PUSHED
 
 
-def test_ranges_are_off_unless_asked_for(make_library):
+def test_ranges_are_off_unless_requested(make_library):
     done = program(PROGRAM, NVTX_INJECTION64_PATH=make_library("tool", TOOL))
     assert done.stdout.split() == ["begin", "2"]
 

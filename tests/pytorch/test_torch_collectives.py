@@ -272,9 +272,9 @@ def as_gloo_does(seed: int) -> list[np.ndarray]:
     objects = [None] * size
     dist.all_gather_object(objects, {"rank": me})
     assert objects == [{"rank": rank} for rank in range(size)]
-    told = [f"from {me}"]
-    dist.broadcast_object_list(told, 1)
-    assert told == ["from 1"]
+    message = [f"from {me}"]
+    dist.broadcast_object_list(message, 1)
+    assert message == ["from 1"]
     return [one.numpy() for one in out]
 
 

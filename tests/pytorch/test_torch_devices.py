@@ -125,7 +125,7 @@ def on_streams() -> None:
     group = dist.group.WORLD
     with cuda_stands_in() as (stream, tensor):
 
-        def told(work, x) -> torch.Tensor:
+        def waited_for(work, x) -> torch.Tensor:
             work.wait()
             stream.synchronize()  # the caller's stream alone
             return x.as_subclass(torch.Tensor).clone()
@@ -137,29 +137,29 @@ def on_streams() -> None:
                 x = tensor(torch.full((count,), me + 1.0))
                 work = group.allreduce([x], options)
                 assert type(work).__name__ == "DeviceWork"
-                assert told(work, x).tolist() == [3.0] * count
+                assert waited_for(work, x).tolist() == [3.0] * count
             x = tensor(torch.full((count,), me, dtype=torch.int32))
             options = dist.BroadcastOptions()
             options.rootRank = 1
-            assert told(group.broadcast([x], options), x).tolist() == [1] * count
+            assert waited_for(group.broadcast([x], options), x).tolist() == [1] * count
             x, out = tensor(torch.full((count,), me + 0.5)), tensor(torch.zeros(size * count))
             expected = torch.arange(2.0).repeat_interleave(count) + 0.5
-            assert torch.equal(told(group._allgather_base(out, x), out), expected)
+            assert torch.equal(waited_for(group._allgather_base(out, x), out), expected)
             x, out = tensor(torch.arange(2.0 * count) + me), tensor(torch.zeros(count))
             expected = 2 * torch.arange(2.0 * count)[me * count : (me + 1) * count] + 1
-            assert torch.equal(told(group._reduce_scatter_base(out, x), out), expected)
+            assert torch.equal(waited_for(group._reduce_scatter_base(out, x), out), expected)
             x, out = tensor(torch.arange(2.0 * count) + 10 * me), tensor(torch.zeros(2 * count))
             expected = torch.cat(
                 [torch.arange(2.0 * count)[me * count : (me + 1) * count] + 10 * r for r in (0, 1)]
             )
-            assert torch.equal(told(group.alltoall_base(out, x, [], []), out), expected)
+            assert torch.equal(waited_for(group.alltoall_base(out, x, [], []), out), expected)
         tensors = [tensor(torch.full((k + 1,), me + 1.0)) for k in range(4)]
         work = group.allreduce_coalesced(tensors)
-        assert all(told(work, x).tolist() == [3.0] * (k + 1) for k, x in enumerate(tensors))
+        assert all(waited_for(work, x).tolist() == [3.0] * (k + 1) for k, x in enumerate(tensors))
         group._start_coalescing(torch.device("cuda"))
         assert [group.allreduce([x]) for x in tensors] == [None] * 4
         work = group._end_coalescing(torch.device("cuda"))
-        assert all(told(work, x).tolist() == [6.0] * (k + 1) for k, x in enumerate(tensors))
+        assert all(waited_for(work, x).tolist() == [6.0] * (k + 1) for k, x in enumerate(tensors))
         y = torch.ones(3)  # and the host's, in between
         dist.all_reduce(y)
         assert y.sum() == 6
@@ -199,20 +199,20 @@ def few_frames() -> None:
     with cuda_stands_in() as (stream, tensor):
         x, whole = tensor(torch.ones(8)), tensor(torch.ones(8 * size))
         calls = {
-            "allreduce": (c10d.AllreduceOptions, lambda told: group.allreduce([x], told)),
-            "broadcast": (c10d.BroadcastOptions, lambda told: group.broadcast([x], told)),
-            "all_gather": (c10d.AllgatherOptions, lambda told: group._allgather_base(whole, x, told)),
+            "allreduce": (c10d.AllreduceOptions, lambda given: group.allreduce([x], given)),
+            "broadcast": (c10d.BroadcastOptions, lambda given: group.broadcast([x], given)),
+            "all_gather": (c10d.AllgatherOptions, lambda given: group._allgather_base(whole, x, given)),
             "reduce_scatter": (
                 c10d.ReduceScatterOptions,
-                lambda told: group._reduce_scatter_base(x, whole, told),
+                lambda given: group._reduce_scatter_base(x, whole, given),
             ),
         }
         for name, (options, call) in calls.items():
             for asynchronous in (False, True):
-                told = options()
-                told.asyncOp = asynchronous
-                call(told).wait()
-                frames, streams = frames_of(lambda call=call, told=told: call(told).wait())
+                given = options()
+                given.asyncOp = asynchronous
+                call(given).wait()
+                frames, streams = frames_of(lambda call=call, given=given: call(given).wait())
                 several = 12 if name in ("all_gather", "reduce_scatter") else 0  # two tensors, more to check
                 assert 5 < frames <= MOST_FRAMES + several, (name, asynchronous, frames)
                 assert streams == 2  # when it begins, and when it is waited for

@@ -34,7 +34,7 @@ def gpu_ranks():
         yield ranks
 
 
-def place(kind: str) -> torch.device:
+def device_of(kind: str) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     torch.cuda.set_device(dist.get_rank())
@@ -58,7 +58,7 @@ LAYOUTS = {
 
 
 def every_call(kind: str, layout: str, dtype: torch.dtype) -> None:
-    me, size, device = dist.get_rank(), dist.get_world_size(), place(kind)
+    me, size, device = dist.get_rank(), dist.get_world_size(), device_of(kind)
     shape, odd, n = LAYOUTS[layout], 7, 35
     given = [values(rank, n, dtype) for rank in range(size)]
     whole = [values(rank, n * size, dtype) for rank in range(size)]
@@ -153,7 +153,7 @@ def test_every_call(ranks_on, layout: str, dtype: torch.dtype) -> None:
 
 
 def operations(kind: str) -> None:
-    me, size, device = dist.get_rank(), dist.get_world_size(), place(kind)
+    me, size, device = dist.get_rank(), dist.get_world_size(), device_of(kind)
     given = [values(rank, 9, torch.float64) for rank in range(size)]
     for asynchronous in (False, True):
         for op, wanted in (
@@ -186,9 +186,9 @@ def operations(kind: str) -> None:
     batch.wait()
     assert all(bool((x == size * (size + 1) / 2).all()) for x in xs)
     work = dist.all_reduce(xs[1], async_op=True)
-    (told,) = work.get_future().wait()
-    assert float(told[0]) == size * size * (size + 1) / 2
-    assert told.data_ptr() == xs[1].data_ptr()
+    (result,) = work.get_future().wait()
+    assert float(result[0]) == size * size * (size + 1) / 2
+    assert result.data_ptr() == xs[1].data_ptr()
 
 
 def test_operations_batches_and_futures(ranks_on) -> None:
@@ -196,7 +196,7 @@ def test_operations_batches_and_futures(ranks_on) -> None:
 
 
 def on_streams() -> None:
-    me, size, device = dist.get_rank(), dist.get_world_size(), place("cuda")
+    me, size, device = dist.get_rank(), dist.get_world_size(), device_of("cuda")
     total = size * (size + 1) / 2
     side = torch.cuda.Stream()
     count = 1 << 20
@@ -261,7 +261,7 @@ def test_streams_memory_and_devices(gpu_ranks) -> None:
 
 
 def in_graphs() -> None:
-    me, size, device = dist.get_rank(), dist.get_world_size(), place("cuda")
+    me, size, device = dist.get_rank(), dist.get_world_size(), device_of("cuda")
     total = size * (size + 1) / 2
     x, out = torch.zeros(1000, device=device), torch.zeros(1000 * size, device=device)
     apart = torch.zeros(1000, 2, device=device)[:, 0]

@@ -325,7 +325,7 @@ RULES_HEAD = "version = 1\n[[rule]]\nalgorithms = ['ring']\nwhy = "
         (b"", "line 1: rules begin with version = 1"),
     ],
 )
-def test_a_file_of_rules_that_is_no_text_is_told_by_line_and_byte(
+def test_a_file_of_rules_that_is_no_text_is_reported_with_line_and_byte(
     content: bytes, said: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "rules.toml"

@@ -141,9 +141,9 @@ def test_indefinite_operators_are_said_to_be_indefinite(ranks: int, dtype: str) 
     ) as raised:
         on_ranks(ranks, a, numbers(30, dtype, 3), lambda A, b: cg(A, b))
     words = str(raised.value).split()
-    told_low, told_high = (float(words[words.index(word) + 1]) for word in ("from", "to"))
-    assert low * 1.01 <= told_low < 0
-    assert told_high <= high * 1.01
+    reported_low, reported_high = (float(words[words.index(word) + 1]) for word in ("from", "to"))
+    assert low * 1.01 <= reported_low < 0
+    assert reported_high <= high * 1.01
 
 
 @jali.site_function
@@ -170,28 +170,28 @@ def test_a_singular_operator_is_said_to_be_singular(ranks: int, precision: str) 
     comm.virtual_ranks(ranks, run)
 
 
-def test_a_tolerance_below_rounding_is_told() -> None:
+def test_a_tolerance_below_rounding_is_reported() -> None:
     a = positive(40, 1e6, "float64", 1)
     b = numbers(40, "float64", 2)
     with pytest.raises(
         SolverError, match=r"\|b - A x\|/\|b\| is .* below what rounding in float64 allows"
     ) as raised:
         cg(Matrix(a), b, rtol=1e-15, maxiter=10000)
-    asked = float(str(raised.value).split("ask for ")[1].split()[0])
-    assert cg(Matrix(a), b, rtol=asked, maxiter=10000).converged
+    tolerance = float(str(raised.value).split("ask for ")[1].split()[0])
+    assert cg(Matrix(a), b, rtol=tolerance, maxiter=10000).converged
     honest = cg(Matrix(a), b, rtol=1e-15, maxiter=10000, must_converge=False)
     assert not honest.converged
     assert honest.residual > 1e-14 > honest.residuals[-1]
 
 
-def test_too_few_iterations_are_told_with_the_condition() -> None:
+def test_too_few_iterations_are_reported_with_the_condition() -> None:
     a = positive(60, 1e4, "float64", 1)
     with pytest.raises(
         SolverError, match=r"condition of the operator is (\S+) or more: allow more iterations"
     ) as raised:
         cg(Matrix(a), numbers(60, "float64", 2), maxiter=30)
-    told = float(str(raised.value).split("operator is ")[1].split()[0])
-    assert 100 < told <= 1.1e4
+    reported = float(str(raised.value).split("operator is ")[1].split()[0])
+    assert 100 < reported <= 1.1e4
 
 
 def test_ritz_values_are_eigenvalues_when_the_space_is_exhausted() -> None:
@@ -210,7 +210,7 @@ def test_ritz_values_are_eigenvalues_when_the_space_is_exhausted() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("solve", [cg, cgls, lsqr, ista, fista, lambda A, b, x0=None: CG(A).solve(b, x0)])
 @pytest.mark.parametrize("ranks", RANKS)
-def test_where_infinities_and_nan_come_from_is_told(ranks: int, solve: Any, value: float) -> None:
+def test_the_source_of_infinities_and_nan_is_reported(ranks: int, solve: Any, value: float) -> None:
     a, b = np.eye(4) * 2, np.ones(4)
     bad, wrong = b.copy(), a.copy()
     bad[2] = wrong[1, 2] = value
@@ -225,7 +225,7 @@ def test_where_infinities_and_nan_come_from_is_told(ranks: int, solve: Any, valu
 
 
 @pytest.mark.parametrize("solve", [cgls, lsqr, lambda A, b: CG(A).solve(b)])
-def test_squares_that_overflow_are_told_from_infinities(solve: Any) -> None:
+def test_squares_that_overflow_are_distinguished_from_infinities(solve: Any) -> None:
     with pytest.raises(
         SolverError, match="squares of b .*are larger than float64 can hold; scale the problem down"
     ):
@@ -249,7 +249,7 @@ class Claimed(Matrix):
 @pytest.mark.parametrize("wrong", ["twice", "no conjugate", "another"])
 @pytest.mark.parametrize("solve", [cgls, lsqr])
 @pytest.mark.parametrize("seed", range(5))
-def test_an_adjoint_that_is_none_is_told(solve: Any, wrong: str, seed: int) -> None:
+def test_a_wrong_adjoint_is_reported(solve: Any, wrong: str, seed: int) -> None:
     a, b = numbers((12, 8), "complex128", seed), numbers(12, "complex128", seed + 9)
     adjoint = {
         "twice": 2 * a.conj().T,
@@ -310,7 +310,7 @@ def test_divergence_is_an_error(ranks: int) -> None:
 
 @pytest.mark.parametrize("library", ["pylops", "scipy"])
 @pytest.mark.parametrize("name", ["cg", "cgls", "lsqr", "ista", "fista", "power_iteration"])
-def test_a_serial_operator_with_a_field_is_told_to_be_serial(library: str, name: str) -> None:
+def test_a_serial_operator_with_a_field_is_reported_as_serial(library: str, name: str) -> None:
     b = Field(Lattice(4, 4), Real())
     b[...] = np.arange(16.0).reshape(4, 4)
     A: Any = pytest.importorskip("pylops").MatrixMult(np.eye(16))

@@ -237,7 +237,7 @@ def test_exact_convergence_within_a_graph_leaves_the_solution_as_it_is():
     assert np.allclose(some.x[...], each.x[...], rtol=1e-13)
 
 
-def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
+def test_operator_that_cannot_be_recorded_is_refused_where_that_was_requested():
     def apply(p, q):
         q[...] = 2 * p[...]
 

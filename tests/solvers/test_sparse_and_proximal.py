@@ -138,7 +138,7 @@ def test_the_step_length_is_found(ranks: int, solver: Any) -> None:
 
 
 @pytest.mark.parametrize("solver", [ista, fista])
-def test_a_residual_that_increases_is_told(solver: Any) -> None:
+def test_a_residual_that_increases_is_reported(solver: Any) -> None:
     blocks = matrices(2, "float64")
 
     def run() -> None:

@@ -62,13 +62,13 @@ def test_tuning_changes_no_bit_and_counts_nothing(ranks, use_settings):
     before = _core.halo_counters()
     untuned = jali.virtual_ranks(ranks, results)
     exchanged = {k: v - before[k] for k, v in _core.halo_counters().items()}
-    for asked in ("now", "cached", "again", "on"):
-        use_settings(tune=asked)
+    for mode in ("now", "cached", "again", "on"):
+        use_settings(tune=mode)
         before = _core.halo_counters()
         tuned = jali.virtual_ranks(ranks, results)
-        assert tuned == untuned, asked
+        assert tuned == untuned, mode
         assert [found[:2] for found in tuned] == [alone[:2]] * ranks
-        assert {k: v - before[k] for k, v in _core.halo_counters().items()} == exchanged, asked
+        assert {k: v - before[k] for k, v in _core.halo_counters().items()} == exchanged, mode
     kinds = {q.kind for store in stores() for q in store.read()}
     assert kinds == ({"halo"} if ranks > 1 else set())
 

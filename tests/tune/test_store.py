@@ -148,16 +148,17 @@ def test_an_equal_answer_of_another_rank_is_not_written_again():
 
 
 @pytest.mark.parametrize(
-    ("asked", "remembered"), [("off", False), ("cached", True), ("on", True), ("now", True), ("again", False)]
+    ("setting", "remembered"),
+    [("off", False), ("cached", True), ("on", True), ("now", True), ("again", False)],
 )
-def test_modes_say_whether_what_is_remembered_counts(asked, remembered, use_settings):
-    use_settings(tune=asked)
+def test_modes_say_whether_what_is_remembered_counts(setting, remembered, use_settings):
+    use_settings(tune=setting)
     Store.of_device(DEVICE).remember(entry())
     tuner = Tuner(Store.of_device(DEVICE))
     assert (tuner.recall(entry().question) is not None) == remembered
     tuner.remember(entry(chosen="256,1"))  # measured by this process: counts, unless nothing does
     found = tuner.recall(entry().question)
-    assert (found.chosen if found else None) == (None if asked == "off" else "256,1")
+    assert (found.chosen if found else None) == (None if setting == "off" else "256,1")
 
 
 def test_modes_are_what_the_setting_may_be(use_settings):

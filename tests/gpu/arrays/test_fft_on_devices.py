@@ -73,11 +73,11 @@ def test_transforms_happen_where_arrays_are(case: Any, device: str) -> None:
             before = fake_cupy.copies_to_host()
             found = fft.fftn(x, axes=axes)
             plan = fft.FftPlan(x.layout, axes, result="transposed", norm="ortho", workspace=1 << 10)
-            turned = plan(x)
-            back, inverse = plan.adjoint(turned), fft.ifftn(y, axes=axes)
+            spectrum = plan(x)
+            back, inverse = plan.adjoint(spectrum), fft.ifftn(y, axes=axes)
             assert fake_cupy.copies_to_host() == before
             np.testing.assert_allclose(whole(found), np.fft.fftn(a, axes=axes), atol=exact)
-            np.testing.assert_allclose(whole(turned), np.fft.fftn(a, axes=axes, norm="ortho"), atol=exact)
+            np.testing.assert_allclose(whole(spectrum), np.fft.fftn(a, axes=axes, norm="ortho"), atol=exact)
             np.testing.assert_allclose(whole(back), a, atol=exact)
             np.testing.assert_allclose(whole(inverse), np.fft.ifftn(b, axes=axes), atol=exact)
             assert np.array_equal(whole(x), a)
@@ -214,9 +214,7 @@ def _refused(*_: Any) -> Any:
     raise AssertionError("a copy to the host")
 
 
-def test_the_vendors_library_is_taken_without_being_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_vendors_library_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     monkeypatch.setenv("JALI_FAKE_FFT_LOG", str(log))
 

@@ -311,7 +311,7 @@ def test_takers_wait_for_what_jali_has_put_on_its_stream(fake_driver: Path, face
     on_ranks(3, body)
 
 
-def test_what_jali_lends_is_lent_as_it_is() -> None:
+def test_jalis_arrays_are_shared_without_copies() -> None:
     array = DeviceArray.from_host(np.zeros(3), _core.Gpu.open("cuda", 0))
     for wish in ({"copy": True}, {"dl_device": (1, 0)}, {"stream": 0}, {"stream": -2}):
         with pytest.raises(BufferError):

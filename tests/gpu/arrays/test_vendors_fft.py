@@ -71,7 +71,7 @@ def views(x: np.ndarray) -> dict[str, Callable[[Any], Any]]:
         part[...] = y
         return part
 
-    def turned(y: Any) -> Any:
+    def transposed(y: Any) -> Any:
         back = tuple(reversed(range(ndim)))
         return y.transpose(back).copy().transpose(back)
 
@@ -85,7 +85,7 @@ def views(x: np.ndarray) -> dict[str, Callable[[Any], Any]]:
     def backwards(y: Any) -> Any:
         return y[::-1].copy()[::-1]
 
-    return {"plain": lambda y: y, "within": within, "turned": turned, "every second": every_second, "backwards": backwards}  # fmt: skip
+    return {"plain": lambda y: y, "within": within, "turned": transposed, "every second": every_second, "backwards": backwards}  # fmt: skip
 
 
 SHAPES = [(6,), (4, 5), (3, 1, 5), (2, 3, 4), (2, 3, 2, 5), (2, 3, 2, 3, 2)]

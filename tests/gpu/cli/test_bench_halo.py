@@ -129,7 +129,7 @@ def test_one_rank_has_nothing_to_exchange():
         halo.make_case("laplace", [4, 4], [1, 1], "cpu")
 
 
-def test_unknown_policies_are_refused_with_those_of_the_place():
+def test_unknown_policies_are_refused_with_those_of_the_device():
     with pytest.raises(
         ParameterError,
         match="no halo policy nccl-overlap on the host; there are remote-write-overlap, remote-write-wait",

@@ -74,12 +74,12 @@ def run(name: str, ranks: int, on_device: bool, **others: Any) -> list[tuple[Fou
 def modelling_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     modelling = poststack.modelling
 
-    def lent(p: Any, count: int, samples: Any) -> Any:
+    def on_host(p: Any, count: int, samples: Any) -> Any:
         if isinstance(samples, np.ndarray):
             return modelling(p, count, samples)
         return OnHost(modelling(p, count, fake_cupy.asnumpy(samples)))
 
-    monkeypatch.setattr(poststack, "modelling", lent)
+    monkeypatch.setattr(poststack, "modelling", on_host)
 
 
 @pytest.mark.short(2)

@@ -88,7 +88,7 @@ def test_host_needs_no_driver(fake_environment):
     assert run(code, fake_environment, **missing) == "None 0.0\n"
 
 
-def test_full_memory_names_who_asked_and_who_holds(fake_environment):
+def test_the_error_of_full_memory_names_the_request_and_the_holders(fake_environment):
     code = """
 lattice = Lattice(16, 16, device="cuda")
 kept = [Field(lattice, SU(3), name=f"links {k}") for k in range(2)]

@@ -67,7 +67,7 @@ def messages(c: Any) -> SimpleNamespace:
     return found
 
 
-def lent(here: SimpleNamespace) -> _core.GpuArray:
+def borrowed(here: SimpleNamespace) -> _core.GpuArray:
     return _core.GpuArray(here.gpu, here.y.address, (5,), "fp64", 2, False, here.y)
 
 
@@ -79,7 +79,7 @@ CALLS: dict[str, tuple[Callable[[SimpleNamespace], Any], bool]] = {
     "bytes are copied": (lambda here: here.gpu.copy_address(here.y.address, here.y.address, 8), False),
     "another stream is waited for": (lambda here: here.gpu.wait_for(2), False),
     "another stream waits": (lambda here: here.gpu.let_wait(here.gpu.stream), False),
-    "owners go on": (lambda here: _core.let_owners_go_on([lent(here)]), False),
+    "owners go on": (lambda here: _core.let_owners_go_on([borrowed(here)]), False),
     "a field is dropped": (lambda here: here.fields.pop(), False),
     "pinned memory is dropped": (lambda here: here.staged.pop(), False),
 }

@@ -45,7 +45,7 @@ def test_settings_of_a_row_exist(spec: GpuVendor) -> None:
     assert named - {""} <= {setting.name for setting in settings.specs()}
 
 
-def test_vendors_can_be_told_apart() -> None:
+def test_vendors_can_be_distinguished() -> None:
     specs = [vendors.vendor(name) for name in vendors.names()]
     assert [spec.name for spec in specs] == vendors.names()
     assert len({spec.dlpack for spec in specs}) == len(specs)

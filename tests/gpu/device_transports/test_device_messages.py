@@ -131,7 +131,7 @@ def test_what_is_no_array_on_a_device_is_refused_as_such(wrong: Any) -> None:
         comm.virtual_ranks(1, lambda: comm.current().persistent_send(wrong, 0))
 
 
-def test_an_array_of_the_host_on_one_rank_is_refused_before_all_ranks_are_asked() -> None:
+def test_an_array_of_the_host_on_one_rank_is_refused_before_ranks_communicate() -> None:
     def run() -> None:
         c = comm.current()
         if c.rank == 1:

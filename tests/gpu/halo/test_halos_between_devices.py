@@ -293,7 +293,7 @@ def test_ghosts_grow_and_fields_go_between_exchanges(policy, ranks, grid, use_se
 
 
 @pytest.mark.parametrize("policy", ["remote-write-overlap", "remote-write-directions"])
-def test_parts_of_different_size_have_different_places_on_each_rank(policy, use_settings):
+def test_parts_of_different_size_have_different_addresses_on_each_rank(policy, use_settings):
     use(policy, use_settings, 3)
     if _core.Gpu.count("cuda") < 3:
         pytest.skip("ranks of one process need a device each: 3")
@@ -391,7 +391,7 @@ def test_ghosts_that_cannot_be_mapped_again_go_through_buffers(fake_environment)
 
 @pytest.mark.mpi
 @pytest.mark.full
-def test_fields_that_cannot_be_mapped_are_an_error_where_ghosts_were_asked_for(fake_environment):
+def test_fields_that_cannot_be_mapped_are_an_error_where_ghosts_were_requested(fake_environment):
     text = """
 try:
     t.long_messages(jali.Matrix(6), "float64")
@@ -428,7 +428,7 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
         ("gpu-aware-mpi-overlap", {}, "takes ranks of an MPI library"),
     ],
 )
-def test_a_policy_that_is_asked_for_and_impossible_is_an_error(policy, settings, why, fake_environment):
+def test_a_policy_that_is_requested_and_impossible_is_an_error(policy, settings, why, fake_environment):
     program = f"""
 import jali, test_halos_between_devices as t
 def both():
@@ -674,7 +674,7 @@ def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_n
 
 
 @pytest.mark.skipif(REAL, reason="needs a fake library of collectives")
-def test_an_error_of_the_library_while_it_carries_halos_is_told_by_all(monkeypatch, use_settings):
+def test_an_error_of_the_library_while_it_carries_halos_raises_on_all(monkeypatch, use_settings):
     use_settings(halo_policy="nccl-overlap")
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "6")
     monkeypatch.setenv("JALI_FAKE_CCL_ONLY", "1")

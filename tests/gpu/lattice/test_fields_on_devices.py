@@ -78,10 +78,10 @@ def test_any_extents(extents, device):
 @pytest.mark.parametrize("element", [Real(), Vector(3), SU(3)], ids=str)
 def test_sites_and_slices_are_read_and_written(element, device):
     host, there = pair((4, 3, 5), element, device)
-    places = [(0, 0, 0), (3, -1, 2), (slice(None), 1, 2), (slice(1, 4, 2), slice(None), -2), (...,)]
-    for place in places:
-        place = place if place != (...,) else ...
-        assert_same_bits(there[place], host[place], f"read at {place}")
+    indices = [(0, 0, 0), (3, -1, 2), (slice(None), 1, 2), (slice(1, 4, 2), slice(None), -2), (...,)]
+    for index in indices:
+        index = index if index != (...,) else ...
+        assert_same_bits(there[index], host[index], f"read at {index}")
     new = values_of((2, 3), element, seed=2)
     for field in (host, there):
         field[1:3, :, 4] = new

@@ -114,7 +114,7 @@ def test_devices_count_what_cannot_be_held(device):
             lattice.sum(overflow_and_sum, y, 2)
 
 
-def test_what_dropped_launches_could_not_store_is_told_at_the_next_look(device):
+def test_overflows_of_dropped_launches_are_reported_at_the_next_read(device):
     drop_launches_and_look(device)
 
 

@@ -466,7 +466,7 @@ def test_numbers_of_other_threads_are_no_part_of_a_graph():
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_is_no_condition_is_told_before_anything_is_repeated(device):
+def test_an_invalid_condition_raises_before_anything_is_repeated(device):
     lattice = jali.Lattice(4, device=device)
     y = lattice.scalar(0.0)
     graph = jali.graph(lambda: y.assign(y + 1), lattice)

@@ -299,7 +299,7 @@ except jali.errors.RecordingError as error:
 
 
 @pytest.mark.skipif(REAL, reason="sees one device")
-def test_ranks_that_share_a_device_are_told_and_solvers_go_on(fake_environment):
+def test_ranks_that_share_a_device_are_reported_and_solvers_go_on(fake_environment):
     environment = {**fake_environment, "JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
     done = run_python(SHARED, env=environment, path=PATH)
     assert done.returncode == 0, done.stderr

@@ -104,11 +104,11 @@ def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch, us
             winner.partition(" in ")[0],
         }  # kernels that add sums up have no waves to choose
     ran.clear()
-    for asked in ("cached", "on", "off", "again"):
-        use_settings(tune=asked)
+    for mode in ("cached", "on", "off", "again"):
+        use_settings(tune=mode)
         forget_in_memory()
-        assert without_exhausted(device) == expected, asked
-        assert (ran != []) == (asked == "again"), asked
+        assert without_exhausted(device) == expected, mode
+        assert (ran != []) == (mode == "again"), mode
 
 
 @jali.site_function

@@ -43,7 +43,7 @@ def add_up(gpus: ByLibrary) -> None:
         gpus.synchronize(f"sum {turn}")
 
 
-def test_error_of_the_library_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_the_library_raises_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "1")
     monkeypatch.setenv("JALI_FAKE_CCL_ONLY", "1")
     first, second, third = how_it_ends(3, add_up)
@@ -58,7 +58,7 @@ def test_error_of_the_library_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPat
         assert (other.rank, other.cause) == (1, text)  # type: ignore[attr-defined]
 
 
-def test_hang_ends_with_the_watchdog_and_is_told_to_all_ranks(
+def test_hang_ends_with_the_watchdog_and_raises_on_all_ranks(
     monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
 ) -> None:
     monkeypatch.setenv("JALI_FAKE_CCL_HANG_AFTER", "2")
@@ -164,7 +164,7 @@ def test_beginning_loses_patience_with_ranks_that_do_not_come(
         assert "waiting for making a group of 2 GPUs: nothing has moved for 1 s" in str(end)
 
 
-def test_two_ranks_on_one_gpu_are_told_what_to_do() -> None:
+def test_two_ranks_on_one_gpu_get_an_error_with_the_remedy() -> None:
     def run() -> str:
         with pytest.raises(DeviceError) as caught:
             CclCommunicator(current(), _core.Gpu.open("cuda", current().rank % 2))
@@ -196,7 +196,7 @@ def test_missing_library_says_what_was_tried_and_what_to_install(use_settings: C
     ],
     indirect=["ccl_library"],
 )
-def test_ranks_with_different_libraries_are_told_so(
+def test_ranks_with_different_libraries_raise(
     fake_ccl: str,
     ccl_library: str,
     text: str,

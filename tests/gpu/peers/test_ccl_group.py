@@ -334,7 +334,7 @@ def test_after_an_error_there_is_no_symmetric_memory(monkeypatch: pytest.MonkeyP
         on_ranks(2, body)
 
 
-def test_ranks_that_want_different_sizes_are_told_so_and_nothing_has_happened() -> None:
+def test_ranks_that_request_different_sizes_raise_and_nothing_has_happened() -> None:
     def body(gpus: ByLibrary) -> None:
         with pytest.raises(
             ParameterError, match="of 32 bytes on rank 0, but of 40 on rank 2: give all ranks the same shape"

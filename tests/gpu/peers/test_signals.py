@@ -194,7 +194,7 @@ def location_of(path: Path) -> str:
     return path.relative_to(CORE).as_posix()
 
 
-def test_transports_of_halos_are_told_apart_by_traits():
+def test_transports_of_halos_are_distinguished_by_traits():
     """Who exchanges, launches or binds names none of them: a transport is one file, with its entry in one table."""
     files = [p for folder in ("halo", "bind", "device_transports") for p in (CORE / folder).rglob("*.?pp")]
     naming = {location_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
@@ -208,7 +208,7 @@ def test_transports_of_halos_are_told_apart_by_traits():
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
 
 
-def test_transports_of_messages_are_told_apart_by_traits():
+def test_transports_of_messages_are_distinguished_by_traits():
     """Who chooses, starts or binds names none of them, nor what halos and messages have in common of one."""
     folders = ("messaging", "halo", "bind", "device_transports")
     files = [p for folder in folders for p in (CORE / folder).rglob("*.?pp")]
@@ -244,8 +244,8 @@ def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
     said = {name for name, text in texts.items() if re.search(names, text)}
     # those of MPICH's trees are MPICH's, those of another library's names that library's
     assert said == {"halo_report.py", "device_report.py", "mpich_trees.py", "deps.py", "_nccl.py"}
-    asked = r"(polic|carrie|way)\w*(\.name)?(\s*[!=]=\s*f?\"(?!auto-graph)|\.(starts|ends)with\(|\.r?(partition|split)\()"
-    assert [name for name, text in texts.items() if re.search(asked, text)] == []
+    comparisons = r"(polic|carrie|way)\w*(\.name)?(\s*[!=]=\s*f?\"(?!auto-graph)|\.(starts|ends)with\(|\.r?(partition|split)\()"
+    assert [name for name, text in texts.items() if re.search(comparisons, text)] == []
 
 
 # ---- words -----------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ WAITING = threading.Event()  # what rank 0 has started waits for rank 1
     ],
 )
 @pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
-def test_what_a_device_waited_for_is_told_when_a_rank_fails(policy, wait, made, use_settings):
+def test_what_a_device_waited_for_is_reported_when_a_rank_fails(policy, wait, made, use_settings):
     use_settings(halo_policy=policy)
     WHAT.clear()
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):

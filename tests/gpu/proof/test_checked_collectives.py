@@ -292,7 +292,7 @@ def test_what_a_plan_does_is_held_against_its_composition(name, plan, meaning, s
         assert reported[0] == ""
 
 
-def test_a_plan_that_is_not_reproducible_is_told_from_one_that_is():
+def test_a_plan_that_is_not_reproducible_is_distinguished_from_one_that_is():
     def run() -> str:
         name, spec = "all_reduce", "recursive_doubling"
         of, c = there(), comm.current()

@@ -118,15 +118,15 @@ def mutants(record: _core.RecordedCalls, wire: str, ranks: int) -> Iterator[tupl
     ]
     if wire == "slotted":
         addresses.append(("arrived", mine + head["arrived"], head["slots"], received > 0, (16,)))
-    for what, place, each, looked_at, changes in addresses:
-        words = np.frombuffer(record.memory[place], np.int64)
+    for what, start, each, looked_at, changes in addresses:
+        words = np.frombuffer(record.memory[start], np.int64)
         for number in range(len(words)):
             for change in changes if looked_at[number // each % len(looked_at)] else ():
                 other = words.copy()
                 other[number] += change
                 yield (
                     f"{what} {number} {change:+d}",
-                    lambda place=place, other=other: record.with_memory(place, other.tobytes()),
+                    lambda start=start, other=other: record.with_memory(start, other.tobytes()),
                 )
 
 

@@ -193,7 +193,7 @@ def shifted(X, y, x):
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.unproved("a rank waits for what never comes, and the wait has a number")
-def test_who_waits_for_what_is_told_when_nothing_moves(seed, monkeypatch, use_settings):
+def test_waits_are_reported_in_a_deadlock(seed, monkeypatch, use_settings):
     use_settings(halo_policy="remote-write-overlap")
     monkeypatch.setenv("JALI_FAKE_TIMEOUT", "0.5")
     with pytest.raises(

@@ -405,7 +405,7 @@ def test_explain_says_what_a_call_runs_and_starts_nothing() -> None:
         assert c.collectives.on_device(gpu).plans["made"] == 0
         return said
 
-    for asked, chosen in on_ranks(run):
-        assert asked.startswith("ring (asked for): ")
-        assert "channels" in asked
+    for requested, chosen in on_ranks(run):
+        assert requested.startswith("ring (asked for): ")
+        assert "channels" in requested
         assert "of jali's own rules): " in chosen

@@ -113,7 +113,7 @@ def test_rules_ask_for_versions_of_the_library(
 
 
 @TWO_DEVICES
-def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tmp_path) -> None:
+def test_without_a_library_no_version_is_required(monkeypatch, use_settings, tmp_path) -> None:
     use_fake_gpus(monkeypatch, 2)
     use_settings(nccl=str(tmp_path / "missing.so"))
     file = tmp_path / "mine.toml"
