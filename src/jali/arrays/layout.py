@@ -1,6 +1,6 @@
 """How a global array is spread over ranks: an immutable object that all arrays of one form share.
 
-Nothing here communicates but `Layout.group`, whose first use splits the communicator where there is a mask, and `of_this_rank`.
+Nothing here communicates but `Layout.group`, whose first use splits the communicator where there is a mask, and `communicator_of` a communicator of mpi4py.
 """
 
 from __future__ import annotations
