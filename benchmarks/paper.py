@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,31 +23,26 @@ from jali.planner.machine import Machine
 
 SIZE = 2e9  # bytes p * d where all machines are saturated
 DEPTHS = (8, 16, 32, 64, 128)
+FASTER = 1.005  # ratio of throughputs above which a choice is called faster
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 # Where and why the simulation and the paper part ways: (machine, collective, variant or "") -> cause. The first that
 # fits a pair is shown.
-LOCK_STEP = (
-    "the reference code waits for a column's reductions before the next column's messages; our plan overlaps them, "
-    "so that its pipeline gains more"
-)
-TREE_VOLUME = (
-    "a tree of two factors between nodes moves 4/3 of the direct volume; the paper's bars do not show that, "
-    "ours do (one split between nodes would)"
-)
+LOCK_STEP = "lock step: the reference code waits for a column's reductions before the next column's messages; our plan overlaps them"
+TREE_VOLUME = "tree volume: a tree of two factors between nodes moves 4/3 of the direct volume; the paper's bars do not show that"
 CAUSES: dict[tuple[str, str, str], str] = {
     ("delta", "reduce", "direct"): (
-        "the paper's direct bar reads 2.2, above the 2.08 = 25/12 that one card can carry: the reading error is a tenth"
+        "the paper's direct bar reads 2.2; one card carries 2.08 = 25/12 (the reading error is a tenth)"
     ),
     ("delta", "all_to_all", ""): TREE_VOLUME,
     ("frontier", "all_to_all", ""): TREE_VOLUME,
     ("frontier", "broadcast", "striped ring"): (
-        "the paper's striped ring equals its striped tree, although it takes one more hop between nodes; ours pays for it"
+        "the paper's striped ring equals its striped tree, although it takes one more hop between nodes"
     ),
-    ("frontier", "reduce", "striped ring"): "as for broadcast, and: " + LOCK_STEP,
+    ("frontier", "reduce", "striped ring"): "as for broadcast, and " + LOCK_STEP,
     ("frontier", "gather", ""): (
-        "in the paper a gather's assembly inside a node is several times as fast as a scatter's distribution (87.6 "
-        "against 53.5 in all); our wires are the same both ways and lie between"
+        "in the paper a gather assembles inside a node several times as fast as a scatter distributes (87.6, 53.5 in all); "
+        "our wires are the same both ways"
     ),
     ("frontier", "scatter", ""): "as for gather, the other way round",
     ("aurora", "reduce", "hierarchical ring"): (
@@ -56,13 +52,12 @@ CAUSES: dict[tuple[str, str, str], str] = {
     ("aurora", "reduce_scatter", ""): LOCK_STEP,
     ("aurora", "all_reduce", ""): LOCK_STEP,
     ("aurora", "gather", ""): (
-        "one constant serves messages of all tiles into one (16.8 in the paper) and out of one (19.6), another copies "
-        "inside a node, where the paper's gather and scatter are faster than its all-gather lets expect"
+        "one constant serves messages of all tiles into one (16.8 in the paper) and out of one (19.6); inside a node "
+        "the paper's gather and scatter are faster than its all-gather suggests"
     ),
     ("aurora", "scatter", ""): "as for gather",
     ("aurora", "all_to_all", ""): (
-        "the paper's tree gains 1.6 times by the pipeline, from below the direct variant; in ours the cards, busy in both "
-        "directions, limit all three alike"
+        "the paper's tree gains 1.6 times by the pipeline; in ours the cards, busy in both directions, limit all three alike"
     ),
 }
 
@@ -232,6 +227,61 @@ def peaks_table(peaks: dict[tuple[str, str, str], float]) -> str:
     return table(("machine", "collective", *VARIANTS, "bound"), rows)
 
 
+def ratios_table(exceptions: list[Difference]) -> str:
+    """A line for each cause on one machine and collective, with all pairs that it explains."""
+    pairs: dict[tuple[str, str, str], list[str]] = {}
+    for e in exceptions:
+        order = ", another order" if e.order else ""
+        text = f"{e.variants[0]} / {e.variants[1]} {e.ours:.2f} ({e.theirs:.2f}){order}"
+        pairs.setdefault((e.machine, e.collective, cause_of(e)), []).append(text)
+    rows: list[tuple[str, ...]] = []
+    known: set[str] = set()  # causes that stand already: their first words are enough
+    for (machine, collective, cause), listed in pairs.items():
+        said = cause.partition(": ")[0] if cause in known else cause
+        known.add(cause)
+        rows.append((machine, collective, "; ".join(listed), said))
+    return table(("machine", "collective", "ratio of variants: ours (the paper's)", "cause"), rows)
+
+
+def choices_table(chosen: list[tuple[str, str, float, float, str]]) -> str:
+    """The cases in which our choice is more than half a percent faster."""
+    rows = [
+        (name, collective, f"{best:.1f}", f"{ours:.1f}", f"{ours / best:.3f}", short(parameters))
+        for name, collective, best, ours, parameters in chosen
+        if ours / best > FASTER
+    ]
+    return table(
+        ("machine", "collective", "paper's parameters", "our choice", "ratio", "what is chosen"), rows
+    )
+
+
+def short(parameters: str) -> str:
+    """Parameters in the words of a table, without what is usual: one step, stripe 1, ring 1."""
+    text = re.sub(
+        r"hierarchy ([\d x]+), libraries ", lambda found: found[1].replace(" ", "") + " by ", parameters
+    )
+    return re.sub(r"\bsingle, |, stripe 1\b|, ring 1\b", "", text)
+
+
+def depths_table(curves: dict[tuple[str, float], list[float]], depths: tuple[int, ...]) -> str:
+    """GB/s with one chunk, with the best number, and with the most; the picture has all."""
+    cells: dict[float, list[str]] = {}
+    for (_, size), rates in curves.items():
+        best = depths[rates.index(max(rates))]
+        cells.setdefault(size, []).append(f"{rates[0]:.1f}, {max(rates):.1f} ({best}), {rates[-1]:.1f}")
+    rows = [(f"{size / 1e6:.0f} MB", *of_size) for size, of_size in cells.items()]
+    return table(("size", *dict.fromkeys(name for name, _ in curves)), rows)
+
+
+def scaling_table(scaling: list[tuple[str, int, float, float, float]]) -> str:
+    """GB/s and part of the bound of each machine, by the number of GPUs."""
+    cells: dict[int, list[str]] = {}
+    for _, p, rate, limit, _ in scaling:
+        cells.setdefault(p, []).extend((f"{rate:.1f}", f"{rate / limit:.0%}"))
+    names = [cell for name in dict.fromkeys(row[0] for row in scaling) for cell in (name, "of bound")]
+    return table(("GPUs", *names), [(str(p), *of_machines) for p, of_machines in cells.items()])
+
+
 def pages(
     peaks: dict[tuple[str, str, str], float],
     curves: dict[tuple[str, float], list[float]],
@@ -241,51 +291,24 @@ def pages(
 ) -> dict[str, str]:
     """The text of each page, by its path in docs/."""
     exceptions, pairs = compare(peaks)
-    listed = [
-        (
-            e.machine,
-            e.collective,
-            f"{e.variants[0]} / {e.variants[1]}",
-            f"{e.ours:.2f}",
-            f"{e.theirs:.2f}",
-            "yes" if e.order else "",
-            cause_of(e),
-        )
-        for e in exceptions
-    ]
-    depth_rows = [
-        (collective, f"{size / 1e6:.0f} MB", *(f"{rate:.1f}" for rate in rates))
-        for (collective, size), rates in curves.items()
-    ]
-    scaling_rows = [
-        (name, str(p), f"{rate:.1f}", f"{limit:.1f}", f"{rate / limit:.0%}", f"{took:.1f}")
-        for name, p, rate, limit, took in scaling
-    ]
-    choice_rows = [
-        (name, collective, f"{best:.1f}", f"{ours:.1f}", f"{ours / best:.3f}", parameters)
-        for name, collective, best, ours, parameters in chosen
-    ]
     gains = [ours / best for _, _, best, ours, _ in chosen]
     tables = {
         "bounds": bounds_table(),
         "peaks": peaks_table(peaks),
-        "ratios": table(
-            ("machine", "collective", "variants", "our ratio", "theirs", "order", "cause"), listed
-        ),
-        "choices": table(
-            ("machine", "collective", "paper's parameters", "our choice", "ratio", "what is chosen"),
-            choice_rows,
-        ),
-        "depths": table(("collective", "size", *(f"m = {m}" for m in depths)), depth_rows),
-        "scaling": table(("machine", "GPUs", "GB/s", "bound", "of bound", "simulated in s"), scaling_rows),
+        "ratios": ratios_table(exceptions),
+        "choices": choices_table(chosen),
+        "depths": depths_table(curves, depths),
+        "scaling": scaling_table(scaling),
     }
     counts = {
         "pairs": str(pairs),
         "turned": str(sum(e.order for e in exceptions)),
         "exceptions": str(len(exceptions)),
         "lowest": f"{min(gains):.3f}",
-        "faster": str(sum(g > 1.005 for g in gains)),
+        "faster": str(sum(g > FASTER for g in gains)),
         "cases": str(len(gains)),
+        "deepest": str(depths[-1]),
+        "slowest": f"{max(took for *_, took in scaling):.1f}",
     }
     return texts(tables, counts)
 
@@ -324,40 +347,35 @@ Simulated, in brackets the paper's. Variants without "ring" use trees between no
 """,
         "notes/paper-ratios.md": f"""# Where the simulation differs from the HiCCL paper
 
-The simulated peaks of [the HiCCL paper](../collectives-paper.md#peaks-on-four-nodes-fig-8) keep the paper's order of variants, and most of
-its ratios. Written by `python benchmarks/paper.py`.
-
-Of {counts["pairs"]} pairs of variants of one collective on one machine, {counts["turned"]} stand in another order (where the paper's values differ
-by more than 15 %), and {counts["exceptions"]} ratios are off by more than 25 %:
+Simulated peaks of [the HiCCL paper](../collectives-paper.md#peaks-on-four-nodes-fig-8), by `python benchmarks/paper.py`. Of {counts["pairs"]} pairs
+of variants of one collective on one machine, {counts["turned"]} stand in another order (where the paper's values differ by more than 15 %), and
+{counts["exceptions"]} ratios are off by more than 25 %:
 
 {tables["ratios"]}""",
         "notes/paper-choice.md": f"""# The planner's choice beside the HiCCL paper
 
-The planner chooses parameters that are never slower than [the paper's](../collectives-paper.md). Written by `python benchmarks/paper.py`;
-simulated, GB/s.
-
-`plan(machine=...)` searches by the model alone; the paper's parameters are not among its seeds. Both columns are simulated, the paper's with
-the best of its variants and of depths {", ".join(map(str, DEPTHS))}. The choice is never slower (lowest ratio {counts["lowest"]}) and more
-than half a percent faster in {counts["faster"]} of {counts["cases"]} cases.
+The planner chooses parameters that are never slower than [the paper's](../collectives-paper.md): lowest ratio {counts["lowest"]}, more than half
+a percent faster in {counts["faster"]} of {counts["cases"]} cases. Both are simulated (GB/s, `python benchmarks/paper.py`), the paper's parameters
+with the best of its variants and of depths {", ".join(map(str, DEPTHS))}. `plan(machine=...)` searches by the model alone; the paper's
+parameters are not among its seeds. The faster cases (without stripe 1 and ring 1):
 
 {tables["choices"]}""",
         "notes/paper-depths.md": f"""# Pipeline depth and scaling of the HiCCL paper
 
-How many chunks a pipeline needs, and how far an all-reduce scales, on the machines of [the HiCCL paper](../collectives-paper.md). Written by
-`python benchmarks/paper.py`; simulated, GB/s.
+Simulated on the machines of [the HiCCL paper](../collectives-paper.md), GB/s, by `python benchmarks/paper.py`.
 
 ## Pipeline depth (Fig. 9)
 
-Four nodes of Perlmutter. Trees (gather, scatter) are saturated with a few chunks, rings (broadcast, reduce) gain up to many; chunks that are
-too small for the latency cost throughput.
+Four nodes of Perlmutter. Trees (gather, scatter) saturate with a few chunks, rings (broadcast, reduce) gain up to many; chunks too small for
+the latency cost throughput. A cell has one chunk, the best number of chunks (in brackets), and {counts["deepest"]} chunks:
 
 {tables["depths"]}
 ![depth](../images/collectives-paper-9.svg)
 
 ## Scaling of the all-reduce (Fig. 10)
 
-Reduce-scatter, then all-gather, down binary trees between nodes, 16 chunks; 8.6 GB (Perlmutter), 17.2 GB (Frontier). The last column is the
-time that planning and simulating took, in seconds, on one core that was shared with other work.
+Reduce-scatter, then all-gather, down binary trees between nodes, 16 chunks; 8.6 GB (Perlmutter), 17.2 GB (Frontier). Planning and simulating
+took {counts["slowest"]} s at most, on one core shared with other work.
 
 {tables["scaling"]}
 ![scaling](../images/collectives-paper-10.svg)
