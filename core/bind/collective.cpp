@@ -2,7 +2,7 @@
 // operations by name. Sets of ranks are "all", "others" (all but the root), one rank or a list of ranks.
 #include "bind/user_operation.hpp"
 #include "composition/composition.hpp"
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "schedule/reduce_table.hpp"
 #include "settings/counted.hpp"
 

@@ -1,4 +1,5 @@
-// A call of a collective: examines the arrays, determines the call (composition/standard.hpp), and runs it.
+// A call of a collective: examines the arrays, determines the call (composition/standard_collectives.hpp),
+// and runs it.
 //
 // Python code handles rare cases: arrays of other libraries, counts that are not lists of numbers, errors of
 // other arguments, calls that are compared or recorded (jali.comm.calls).

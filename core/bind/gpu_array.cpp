@@ -1,6 +1,6 @@
 #include "bind/gpu_array.hpp"
 #include "bind/errors.hpp"
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 
 #include <string>
 #include <utility>

@@ -1,7 +1,7 @@
 // core/simulation in Python: machines and the simulator. Files of machines are read by jali.planner.machine.
 #include "simulation/simulator.hpp"
 #include "composition/plan.hpp"
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "simulation/plan_graph.hpp"
 #include "simulation/plan_simulation.hpp"
 

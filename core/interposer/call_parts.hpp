@@ -1,7 +1,7 @@
 // The input of a plan for an MPI call on this rank: jali's form of the call, and its contiguous arguments.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "interposer/service.hpp"
 
 #include <array>

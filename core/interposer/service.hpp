@@ -6,7 +6,7 @@
 // their arguments there; they exchange this, if calls are long enough to make it worthwhile.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "interposer/mpi_functions.hpp"
 #include "interposer/staging.hpp"
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "composition/plan.hpp"
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 
 #include <cstdint>
 #include <span>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "composition/plan.hpp"
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 
 #include <optional>
 #include <span>

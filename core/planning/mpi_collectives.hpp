@@ -7,7 +7,7 @@
 // NaNs in minima and maxima, and the order of combining.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "schedule/schedule.hpp"
 
 #include <string>

@@ -5,7 +5,7 @@
 // choice without messages. Impossible algorithms are skipped with the reason; the choice names its rule.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "planning/mpi_collectives.hpp"
 
 #include <cstdint>

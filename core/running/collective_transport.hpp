@@ -7,7 +7,7 @@
 // transport and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "peers/transport.hpp"
 #include "running/device_plan.hpp"
 #include "running/device_program.hpp"

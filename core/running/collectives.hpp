@@ -54,10 +54,10 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // means that the call is to be passed to MPI unchanged. Throws CollectiveError, RulesError.
     CollectiveChoice algorithm_of(const CollectiveCall& call) const;
 
-    // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
-    // no bytes of one), which stay until it has ended: test() and wait() of what this returns. Calls are
-    // started in the same order on all ranks and waited for in any; in checked mode they are compared. Throws
-    // CollectiveError, RulesError, PlanError.
+    // Begins a call on these addresses, one for each of its buffers (standard_collectives.hpp; null where
+    // this rank has no bytes of one), which stay until it has ended: test() and wait() of what this returns.
+    // Calls are started in the same order on all ranks and waited for in any; in checked mode they are
+    // compared. Throws CollectiveError, RulesError, PlanError.
     std::shared_ptr<PersistentPlan>
     start(const CollectiveCall& call, std::span<std::byte* const> buffers,
           const std::source_location& location = std::source_location::current()) {

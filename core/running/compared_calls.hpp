@@ -4,7 +4,7 @@
 // the calls, their ranks and lines of the program, and the group remains usable.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "messaging/communicator.hpp"
 
 #include <source_location>

@@ -50,9 +50,9 @@ class DeviceCollectives {
     std::string explain(const CollectiveCall& call);
 
     // Puts a call on a stream of the device, such as gpu()->stream(), on these addresses, one for each of its
-    // buffers (standard.hpp; 0 where this rank has no bytes of one). Calls are started in the same order on
-    // all ranks, and compared in checked mode; Gpu::synchronize waits, and reports failed ranks. Throws
-    // CollectiveError, RulesError, PlanError, GpuError, CompileError.
+    // buffers (standard_collectives.hpp; 0 where this rank has no bytes of one). Calls are started in the
+    // same order on all ranks, and compared in checked mode; Gpu::synchronize waits, and reports failed
+    // ranks. Throws CollectiveError, RulesError, PlanError, GpuError, CompileError.
     void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
                const std::source_location& location = std::source_location::current());
 

@@ -2,7 +2,7 @@
 // transports between them.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "device/stream_program.hpp"
 #include "device/timeline.hpp"
 #include "running/collective_queues.hpp"

@@ -1,7 +1,7 @@
 // Plans of calls, kept for the next equal call: beyond the capacity the least recently used plan is dropped.
 #pragma once
 
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -60,7 +60,11 @@ def test_files_are_found_in_the_readme_of_their_folder(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "readme",
-    sorted(p.relative_to(ROOT) for t in ("core", "src/jali", "tests", "tools") for p in (ROOT / t).rglob("README.md")),
+    sorted(
+        p.relative_to(ROOT)
+        for t in ("core", "src/jali", "tests", "tools")
+        for p in (ROOT / t).rglob("README.md")
+    ),
     ids=str,
 )
 def test_what_the_table_of_a_readme_names_exists(readme: Path) -> None:

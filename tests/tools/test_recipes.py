@@ -102,12 +102,12 @@ def test_contributing_lists_every_recipe():
     assert sorted(listed) == [*recipes.recipes()]
 
 
-# One that changes the core builds it. Of the others the short run has every second: most of its time goes into the checkout.
-ALL = recipes.recipes()
-OF_PYTHON = [name for name, steps in ALL.items() if not recipes.changes_core(steps)]
+# One that changes the core builds it, which takes minutes.
 NAMES = [
-    pytest.param(name, marks=[] if name in OF_PYTHON[::2] else [pytest.mark.full, pytest.mark.timeout(1800)])
-    for name in ALL
+    pytest.param(
+        name, marks=[pytest.mark.full, pytest.mark.timeout(1800)] if recipes.changes_core(steps) else []
+    )
+    for name, steps in recipes.recipes().items()
 ]
 
 

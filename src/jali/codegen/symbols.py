@@ -9,7 +9,7 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen.ir import BOOL, Node
-from jali.codegen.language import arithmetic, choices, conversions, leaves, loops
+from jali.codegen.language import arithmetic, choices, conversions, leaves, rejection_loops
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, current_trace
 from jali.codegen.storage_formats import ArrayArgument, Ratio
@@ -214,8 +214,12 @@ class Site(WithoutValue):
                 "lower the limit"
             )
         trace.draws = [first_draw for _ in trace.draws]
-        repeated = loops.repeat(nodes, loop.number, accept, [v for v, _ in pairs], [o for _, o in pairs])
-        results = [Value(loops.repeat_value(nodes, repeated, k, v.type)) for k, (v, _) in enumerate(pairs)]
+        repeated = rejection_loops.repeat(
+            nodes, loop.number, accept, [v for v, _ in pairs], [o for _, o in pairs]
+        )
+        results = [
+            Value(rejection_loops.repeat_value(nodes, repeated, k, v.type)) for k, (v, _) in enumerate(pairs)
+        ]
         return results[0] if single else tuple(results)
 
 

@@ -1,7 +1,7 @@
 """The operations of the site language, each described once (`jali.codegen.operation`), in files by idea.
 
 `leaves` what is given, `conversions` components and kinds, `arithmetic`, `matrices`, `parts` of complex values, `groups`,
-`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `loops`, `terms` of sums. Importing this package puts
+`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `rejection_loops`, `terms` of sums. Importing this package puts
 all of them on the list.
 """
 
@@ -14,9 +14,9 @@ from jali.codegen.language import (
     groups,
     integers,
     leaves,
-    loops,
     matrices,
     parts,
+    rejection_loops,
     terms,
 )
 
@@ -29,8 +29,8 @@ __all__ = [
     "groups",
     "integers",
     "leaves",
-    "loops",
     "matrices",
     "parts",
+    "rejection_loops",
     "terms",
 ]

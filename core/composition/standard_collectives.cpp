@@ -1,4 +1,4 @@
-#include "composition/standard.hpp"
+#include "composition/standard_collectives.hpp"
 #include "settings/counted.hpp"
 
 #include <algorithm>
