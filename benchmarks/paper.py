@@ -201,30 +201,40 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def bounds_table() -> str:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, collective in itertools.product(MACHINES, COLLECTIVES):
         machine = Machine.load(name)
-        rows.append(
-            (
-                name,
-                collective,
-                f"{bound(machine, collective):.1f}",
-                f"{bound(machine, collective, shares='equal'):.1f}",
-                f"{reachable(machine, collective):.1f}",
-            )
+        cells = (
+            f"{bound(machine, collective):.1f}",
+            f"{bound(machine, collective, shares='equal'):.1f}",
+            f"{reachable(machine, collective):.1f}",
         )
+        if rows and rows[-1][0] == name and rows[-1][2:] == cells:
+            rows[-1] = (name, f"{rows[-1][1]}, {collective}", *cells)
+        else:
+            rows.append((name, collective, *cells))
     return table(("machine", "collective", "Table 3", "equal shares per GPU", "measured cards"), rows)
 
 
 def peaks_table(peaks: dict[tuple[str, str, str], float]) -> str:
+    """Two tables: collectives of which the paper shows all variants, and those of which it shows the same few."""
+    rooted = ("broadcast", "reduce")
+    few = tuple(v for v in VARIANTS if FIGURE_8["perlmutter"][v][COLLECTIVES.index("gather")] is not None)
+    others = tuple(c for c in COLLECTIVES if c not in rooted)
+    return "\n".join(peaks_of(peaks, *part) for part in ((rooted, VARIANTS), (others, few)))
+
+
+def peaks_of(
+    peaks: dict[tuple[str, str, str], float], collectives: tuple[str, ...], variants: tuple[str, ...]
+) -> str:
     rows = []
-    for name, collective in itertools.product(MACHINES, COLLECTIVES):
+    for name, collective in itertools.product(MACHINES, collectives):
         cells = []
-        for variant in VARIANTS:
+        for variant in variants:
             theirs = FIGURE_8[name][variant][COLLECTIVES.index(collective)]
             cells.append("" if theirs is None else f"{peaks[name, collective, variant]:.1f} ({theirs:.1f})")
-        rows.append((name, collective, *cells, f"{bound(Machine.load(name), collective):.1f}"))
-    return table(("machine", "collective", *VARIANTS, "bound"), rows)
+        rows.append((name, collective, *cells))
+    return table(("machine", "collective", *variants), rows)
 
 
 def ratios_table(exceptions: list[Difference]) -> str:
@@ -318,24 +328,21 @@ def texts(tables: dict[str, str], counts: dict[str, str]) -> dict[str, str]:
     return {
         "collectives-paper.md": f"""# The HiCCL paper, simulated
 
-This page has the bounds and the peak throughputs of the HiCCL paper beside those of jali's simulator, for eight collectives on four machines.
+At the end of this page you know how well jali's simulator reproduces the HiCCL paper: eight collectives on four machines.
 
-Written by `python benchmarks/paper.py`. The collectives of the paper run with the paper's own parameters (its Table 5, stripe = GPUs per node)
-through jali's planner and simulator on machines that are only described (`src/jali/machines`). Nothing here was measured on those
-machines. Throughput is p * d / t in GB/s. Each constant of a machine belongs to a card, a wire or a library at one level and serves all
-collectives and variants.
+Written by `python benchmarks/paper.py`, with the paper's parameters (Table 5, stripe = GPUs per node) on described machines
+(`src/jali/machines`), not measured. Throughput is p * d / t in GB/s.
 
-- Of {counts["pairs"]} pairs of variants of one collective on one machine, {counts["turned"]} stand in another order than the paper's (where the
-  paper's values differ by more than 15 %), and {counts["exceptions"]} ratios are off by more than 25 %:
-  [where the simulation differs](notes/paper-ratios.md).
-- The parameters that the planner chooses by itself are never slower than the paper's, and more than half a percent faster in {counts["faster"]}
-  of {counts["cases"]} cases: [the planner's choice](notes/paper-choice.md).
-- [Pipeline depth and scaling](notes/paper-depths.md) (Fig. 9 and 10) go up to 128 chunks and 2,048 GPUs.
+- {counts["turned"]} of {counts["pairs"]} pairs of variants are in another order than the paper's (where its values differ by more than 15 %), and
+  {counts["exceptions"]} ratios differ by more than 25 %: [where the simulation differs](notes/paper-ratios.md).
+- The planner's own parameters are never slower than the paper's, and more than half a percent faster in {counts["faster"]} of {counts["cases"]} cases:
+  [the planner's choice](notes/paper-choice.md).
+- Fig. 9 and 10: [pipeline depth and scaling](notes/paper-depths.md).
 
 ## Bounds
 
-The paper's Table 3 from the machine description; what is left if every GPU moves the same through the card it is bound to (Aurora: twelve
-tiles on eight cards); the same with the cards' measured bandwidth (one direction for gather and scatter, half of both for the rest).
+Table 3 from the machine's description; the same if every GPU moves as much through its own card (Aurora: twelve tiles on
+eight cards); the same with the cards' measured bandwidth (one direction for gather and scatter, half of both for the rest).
 
 {tables["bounds"]}
 ## Peaks on four nodes (Fig. 8)
