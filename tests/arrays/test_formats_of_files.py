@@ -51,7 +51,7 @@ def path_in(folder: Path, format: str) -> Path:
     return folder / f"x{(file_formats()[format].endings or ('.h5',))[0]}"
 
 
-def test_each_row_is_tested_here() -> None:
+def test_each_entry_is_tested_here() -> None:
     assert set(file_formats()) == {"npy", "hdf5", "hdf5-parts", "zarr", "segy"}
 
 

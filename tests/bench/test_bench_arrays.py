@@ -20,7 +20,7 @@ WORDS = ("bench", "arrays", "--dims", "9,4,5", "--rounds", "1")
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.full)])
-def test_every_row_runs_on_two_ranks(tmp_path: Path, dtype: str) -> None:
+def test_every_entry_runs_on_two_ranks(tmp_path: Path, dtype: str) -> None:
     need_mpi()
     pytest.importorskip("pylops")
     said = run_bench(*WORDS[1:], "-n", 2, "--dtype", dtype, "--output", tmp_path).stdout

@@ -35,14 +35,14 @@ def turn_of(name, tmp_path):
         pytest.param("import", {"unit": "ms", "per": 1}, marks=pytest.mark.full),
     ],
 )
-def test_a_row_of_one_rank(name, about, tmp_path):
+def test_a_case_of_one_rank(name, about, tmp_path):
     assert turn_of(name, tmp_path) == about
 
 
 @pytest.mark.short(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["halo 8", "all_reduce 64 B"])
-def test_a_row_of_two_ranks(name, tmp_path):
+def test_a_case_of_two_ranks(name, tmp_path):
     need_mpi()
     assert turn_of(name, tmp_path)["unit"] == "us"
 
@@ -50,7 +50,7 @@ def test_a_row_of_two_ranks(name, tmp_path):
 @pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", CASES)
-def test_every_row(name, tmp_path):
+def test_every_entry(name, tmp_path):
     if CASES[name].ranks > 1:
         need_mpi()
     turn_of(name, tmp_path)

@@ -115,7 +115,7 @@ def test_neighbours_with_the_same_winner_are_one_stretch() -> None:
     assert stretches([(8, times()), (64, times(ring=1.0))]) == []
 
 
-def test_ways_that_nothing_tells_apart_make_one_stretch() -> None:
+def test_algorithms_that_nothing_tells_apart_make_one_stretch() -> None:
     """Of two that are as fast as each other here, the one that wins next door."""
     random = np.random.default_rng(9)
 

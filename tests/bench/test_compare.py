@@ -78,7 +78,7 @@ def test_equal_sides_lose_nothing_and_need_no_second_look(tmp_path, packages):
     assert report.failing([case]) == []
 
 
-def test_a_row_that_one_side_does_not_have_is_said_and_fails_nothing(tmp_path, packages):
+def test_a_case_that_one_side_does_not_have_is_said_and_fails_nothing(tmp_path, packages):
     record = measured(tmp_path, packages, "new", "clock")
     new, clock = report.results(record, ["new", "clock"])
     assert new["verdict"] == "missing"
@@ -95,7 +95,7 @@ def test_a_side_that_breaks_is_named_with_its_last_words(tmp_path, packages):
     assert report.failing([wrong, dies]) == ["wrong", "dies"]
 
 
-def test_a_row_that_stalls_is_named_and_the_others_go_on(tmp_path, packages, monkeypatch):
+def test_a_case_that_stalls_is_named_and_the_others_go_on(tmp_path, packages, monkeypatch):
     monkeypatch.setattr(pairs, "SILENCE", 1.0)
     record = measured(tmp_path, [packages[0], packages[0]], "hangs", "clock")
     hangs, clock = report.results(record, ["hangs", "clock"])
@@ -362,7 +362,7 @@ def test_the_first_that_is_there_is_chosen_and_other_errors_are_not_hidden():
 # ---- the command ------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_chosen_by_patterns_and_devices_have_most_of_them():
+def test_cases_are_chosen_by_patterns_and_devices_have_most_of_them():
     assert chosen([], "cpu") == list(CASES)
     assert chosen(["staple ?", "import"], "cpu") == ["staple 8", "import"]
     assert chosen(["staple ?", "import"], "cuda") == ["staple 8"]
@@ -385,6 +385,6 @@ def test_arguments_that_make_no_sense_are_one_line(words, said):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_rows_are_listed():
+def test_cases_are_listed():
     names = [case["case"] for case in json.loads(run_jali("bench", "compare", "--list", "--json").stdout)]
     assert names == list(CASES)

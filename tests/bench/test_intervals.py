@@ -97,11 +97,11 @@ def test_bounds_by_the_length_of_a_call(seconds, allowed, too_much_of_it):
         (0.9, 0.99, "faster"),
     ],
 )
-def test_a_row_is_lost_only_where_its_whole_interval_is(low, high, said):
+def test_a_case_is_lost_only_where_its_whole_interval_is(low, high, said):
     assert verdict(Interval((low + high) / 2, low, high), 100 * US, 6) == said
 
 
-def test_a_short_row_is_lost_by_what_it_loses_in_time():
+def test_a_short_case_is_lost_by_what_it_loses_in_time():
     assert verdict(Interval(1.04, 1.035, 1.045), 10 * US, 6) == "lost"
     assert verdict(Interval(1.04, 1.035, 1.045), 1.3 * US, 6) == "slower"
 

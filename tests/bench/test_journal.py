@@ -28,7 +28,7 @@ def append(path: Path, *record: Any) -> None:
         file.write(pickle.dumps(record))
 
 
-def test_rows_that_were_found_are_taken_and_lost_ones_left_out(tmp_path: Path) -> None:
+def test_cases_that_were_found_are_taken_and_lost_ones_left_out(tmp_path: Path) -> None:
     path = tmp_path / "cases"
     path.touch()
     first = Journal(comm.current(), path)
@@ -53,7 +53,7 @@ def fail(text: str) -> int:
     raise RankError(text)
 
 
-def test_ranks_that_end_without_a_word_lose_the_row_that_they_had_begun(tmp_path: Path) -> None:
+def test_ranks_that_end_without_a_word_lose_the_case_that_they_had_begun(tmp_path: Path) -> None:
     path = tmp_path / "cases"
     append(path, journal.BEGUN, "a")
     append(path, journal.ENDED, "a", 1, [])
@@ -83,7 +83,7 @@ def test_bad_input_is_no_loss(tmp_path: Path) -> None:
     assert [kind for kind, *_ in records(path.read_bytes())] == [journal.BEGUN]
 
 
-def test_a_row_hangs_after_a_long_time_without_progress(tmp_path: Path) -> None:
+def test_a_case_hangs_after_a_long_time_without_progress(tmp_path: Path) -> None:
     path = tmp_path / "cases"
     path.touch()
     long_ago = time.time() - 1000

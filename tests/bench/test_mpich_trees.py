@@ -213,7 +213,9 @@ def leaf(text: str, **parameters: str) -> dict[str, Any]:
         ("bcast", "algorithm=MPIDI_POSIX_mpi_bcast_release_gather", ("mpi",), None),
     ],
 )  # fmt: skip
-def test_leaves_become_ways(collective: str, text: str, on_hosts: tuple[str, ...], on_devices: Any) -> None:
+def test_leaves_become_algorithms(
+    collective: str, text: str, on_hosts: tuple[str, ...], on_devices: Any
+) -> None:
     tree = {f"collective={collective}": leaf(text)}
     assert [rule.specs for rule in rules(tree)] == [on_hosts]
     assert [rule.specs for rule in rules(tree, memory="cuda")] == ([] if on_devices is None else [on_devices])

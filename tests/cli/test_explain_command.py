@@ -28,7 +28,7 @@ def explained(capsys: pytest.CaptureFixture[str]) -> Any:
     return explain
 
 
-def test_the_way_is_that_which_the_core_chooses(explained: Any) -> None:
+def test_the_algorithm_is_that_which_the_core_chooses(explained: Any) -> None:
     words = random.Random(3)
     seen = set()
     for _ in range(60):

@@ -61,7 +61,7 @@ def test_plug_ins_are_looked_for_as_nccl_does() -> None:
         ({"a": ("ACTIVE", "InfiniBand")}, {"NCCL_NET": "Socket"}, "TCP, as NCCL_NET=Socket says", True),
     ],
 )  # fmt: skip
-def test_the_way_between_hosts(
+def test_the_algorithm_between_hosts(
     devices: Any, environment: dict[str, str], words: str, tcp: bool, tmp_path: Path
 ) -> None:
     found, is_tcp = algorithm_between_hosts(

@@ -135,7 +135,7 @@ def test_nothing_faster_is_a_file_without_rules(made_up, capsys) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "keep"), [(2, 1 << 20), (3, 0)])
-def test_every_way_is_measured_and_right(ranks: int, keep: int, monkeypatch, capsys) -> None:
+def test_every_algorithm_is_measured_and_right(ranks: int, keep: int, monkeypatch, capsys) -> None:
     """With the times that there are, whether plans are kept or made anew."""
     monkeypatch.setattr("jali.bench.collective_algorithms.KEEP", keep)
     words = ("--only", "all_reduce,reduce,all_gather,reduce-scatter,all-to-all,gather,scatter", "--in-place")
@@ -273,7 +273,7 @@ def test_a_way_that_is_forced_leaves_nothing_to_choose(use_settings, capsys) -> 
     assert "JALI_COLLECTIVE=ring overrules whatever rules say" in capsys.readouterr().err
 
 
-def test_rules_of_the_user_are_not_what_ways_are_compared_with(made_up, use_settings, capsys) -> None:
+def test_rules_of_the_user_are_not_what_algorithms_are_compared_with(made_up, use_settings, capsys) -> None:
     Path("mine.toml").write_text("version = 1\n[[rule]]\nmemory = 'host'\nalgorithms = ['ring', 'chain']\n")
     use_settings(collective_rules=str(Path("mine.toml").resolve()))
     made_up(ring_and_chain)

@@ -168,7 +168,7 @@ def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Pa
 
 
 @pytest.mark.full
-def test_ways_are_tuned_between_nodes_and_the_mpi_librarys_own_is_among_them(
+def test_algorithms_are_tuned_between_nodes_and_the_mpi_librarys_own_is_among_them(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     pytest.importorskip("mpi4py")

@@ -225,7 +225,7 @@ def test_arguments_settings_and_rules_mean_the_same(
             assert spec or "is for the ranks of one host, and these are on 2" in why
 
 
-def test_settings_name_carriers_of_one_collective(use_settings: Any) -> None:
+def test_settings_name_transports_of_one_collective(use_settings: Any) -> None:
     use_settings(
         collective="all_reduce=two_level by thread and thread, broadcast=alpha,gather=flat by thread"
     )

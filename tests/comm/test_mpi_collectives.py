@@ -157,7 +157,7 @@ def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None
     assert sum(line.startswith("of others direct (") for line in lines) == any_mpi.ranks
 
 
-def test_each_level_of_hosts_has_its_carrier(mpi) -> None:
+def test_each_level_of_hosts_has_its_transport(mpi) -> None:
     """Processes that pretend to be on two hosts: shared memory inside them, MPI between them, and the other way round."""
     ended = mpi.run(
         """

@@ -18,7 +18,7 @@ from jali.errors import ParameterError, RankError
 RANKS = [1, 2, 3, 4]
 
 
-def test_a_carrier_is_one_file_of_at_most_100_lines():
+def test_a_transport_is_one_file_of_at_most_100_lines():
     assert len(Path(inspect.getfile(Delayed)).read_text().splitlines()) <= 100
 
 

@@ -519,7 +519,7 @@ def test_a_failing_rank_stops_the_others(kernels):
     assert all("the disk is on fire" in text for text in raised.values())
 
 
-def test_unknown_policy_lists_the_rows(kernels, use_settings):
+def test_unknown_policy_lists_the_entries(kernels, use_settings):
     rank = Rank(Partition((4,), (1,)), _core.make_self_communicator(), kernels)
     f, out = rank.field(1), rank.field(1)
     with pytest.raises(

@@ -58,7 +58,7 @@ def only(steps, action, stage=None):
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_every_row_does_what_its_transport_must_in_order_in_every_shape(kind):
+def test_every_entry_does_what_its_transport_must_in_order_in_every_shape(kind):
     for policy, shape in itertools.product(POLICIES[kind], SHAPES):
         if shape["stages"] > 1 and not policy.endswith("-directions"):
             continue

@@ -19,7 +19,7 @@ def test_options_are_arguments_of_the_sweep_and_parameters_of_a_run(name: str) -
     assert {f"update.{key}" for key in entry.options.values()} <= {key.path for key in parameter_specs()}
 
 
-def test_every_row_can_be_chosen() -> None:
+def test_every_entry_can_be_chosen() -> None:
     (key,) = (key for key in parameter_specs() if key.path == "update.algorithm")
     assert key.choices == tuple(algorithms())
     assert Update().algorithm in algorithms()

@@ -479,7 +479,7 @@ def test_error_of_the_wilson_operator_is_what_its_storage_makes_it(storage, boun
     assert bound / 30 < error < bound
 
 
-def test_an_unknown_or_impossible_storage_names_the_rows_there_are():
+def test_an_unknown_or_impossible_storage_names_the_entries_there_are():
     lattice = Lattice(4, 4)
     for element, storage, said in (
         (Real(), "float8", "storage 'float8' is unknown; Real can be stored as float64, float32, float16"),
@@ -548,7 +548,7 @@ def own_format(monkeypatch):
 
 @pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_a_row_added_by_a_test_works_like_those_there_are(own_format, precision):
+def test_an_entry_added_by_a_test_works_like_those_there_are(own_format, precision):
     def run(**options):
         lattice = Lattice(6, 4, 2, **options)
         x = Field(lattice, Vector(3), precision=precision, storage="two-21", boundary=[-1, 1, 1])

@@ -217,7 +217,7 @@ def test_directions_of_a_cube_are_alike(call, policy):
 
 
 @pytest.mark.parametrize("name", ["h200x8", "h100x8", "perlmutter", "frontier"])
-def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
+def test_every_entry_of_a_machine_is_simulated_or_says_why_not(call, name):
     found = call.simulate(name, (16, 16, 16, 32), (1, 1, 2, 2))
     kind = Machine.load(name).device.kind
     assert {prediction.policy for prediction in found.predictions} == {
@@ -401,7 +401,7 @@ def measured_on_four_gpus():
             yield "neighbours", (*face, 4), ONE, policy, 2 * (mebibytes << 20) / (rate * GB)
 
 
-def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_15():
+def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_cases_within_15():
     """Exchanges alone (messages) are compared with the simulated exchange, updates with the whole."""
     staple = KERNELS["staple"](jali.Lattice(4, 4, 4, 4), "float64")
     lattice = jali.Lattice(4, 4, 4, 4)
@@ -424,7 +424,7 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
         assert taken <= 1.05 * min(seconds for _, seconds in times)
 
 
-def test_two_gpus_are_predicted_within_35_percent_half_of_the_rows_within_15_and_the_best_row_within_5():
+def test_two_gpus_are_predicted_within_35_percent_half_of_the_cases_within_15_and_the_best_case_within_5():
     """Every policy of updates on two H100 (docs/performance.md), by the machine's file and told what the kernel takes."""
     comparisons = halo_simulation.again(MEASURED, "h100x8")
     assert len(comparisons) == 255

@@ -303,7 +303,7 @@ def test_stacks_of_several_types() -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_mistakes_leave_no_rows_under_way(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_leave_no_entries_under_way(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors come before messages, or wait for them: none is taken for one of what is applied next."""
     a = numbers((8, 6), "float64")
     plain = stencils.inner_rows

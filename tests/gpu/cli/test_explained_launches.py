@@ -53,7 +53,7 @@ def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp
 @pytest.mark.skipif(REAL, reason="times mean nothing on fake devices")
 # Hosts are measured first, which takes long.
 @pytest.mark.parametrize("device", ["cuda", pytest.param("cpu", marks=pytest.mark.full)])
-def test_the_benchmark_compares_measured_and_simulated_rows(device, fake_environment, tmp_path):
+def test_the_benchmark_compares_measured_and_simulated_cases(device, fake_environment, tmp_path):
     environment = {**fake_environment, "JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
     words = ["--kernels", "laplace", "--sizes", "4", "--rounds", "2", "--seconds", "0.0005", "--policies"]
     policies = "messages-wait" if device == "cpu" else "remote-write-wait,nccl-overlap,gpu-aware-mpi-wait"

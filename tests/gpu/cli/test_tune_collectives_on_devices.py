@@ -36,7 +36,7 @@ def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmBenchmark, "_length", lambda self, case: 1)
 
 
-def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
+def test_choices_are_algorithms_by_each_transport_and_who_has_collectives() -> None:
     found = list(map(str, specs_of("broadcast", "cuda")))
     assert len(found) == len(set(found))
     assert {
@@ -59,7 +59,7 @@ def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
     assert {"rccl", "chain by rccl"} <= set(map(str, specs_of("broadcast", "hip")))
 
 
-def test_between_hosts_there_are_ways_with_two_carriers() -> None:
+def test_between_hosts_there_are_algorithms_with_two_transports() -> None:
     found = set(map(str, specs_of("all_reduce", "cuda", [2, 2])))
     assert {
         "two_level",
@@ -82,7 +82,7 @@ def measured_between_hosts() -> dict[str, Any]:
     return {**found.times, **found.far, **found.impossible}
 
 
-def test_ways_with_two_carriers_are_measured(short_batches, monkeypatch, use_settings) -> None:
+def test_algorithms_with_two_transports_are_measured(short_batches, monkeypatch, use_settings) -> None:
     """Ranks of one host that are said to be on two: such ways run, without levels."""
     use_fake_gpus(monkeypatch, 4)
     use_fake_ccl(use_settings)
@@ -109,7 +109,7 @@ def sums(count: int) -> bool:
 
 
 @pytest.mark.skipif(REAL, reason="a fake library is named")
-def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypatch, capsys) -> None:
+def test_rules_name_transports_and_are_used(short_batches, use_settings, monkeypatch, capsys) -> None:
     """Every way runs and is right; what it is said to take is made up."""
     use_fake_ccl(use_settings)
     timed = AlgorithmBenchmark._timed

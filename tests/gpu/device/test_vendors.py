@@ -40,7 +40,7 @@ def test_every_function_and_attribute_that_the_core_asks_for_is_named(spec: GpuV
     assert spec.compiler.options
 
 
-def test_settings_of_a_row_exist(spec: GpuVendor) -> None:
+def test_settings_of_a_case_exist(spec: GpuVendor) -> None:
     named = {spec.driver.setting, spec.compiler.library.setting, spec.mpi_setting, spec.ccl.setting}
     assert named - {""} <= {setting.name for setting in settings.specs()}
 

@@ -154,7 +154,7 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
     ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
-def test_every_row_does_what_numpy_does(
+def test_every_entry_does_what_numpy_does(
     name: str, how: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
     transport, spec = (
@@ -338,7 +338,9 @@ def what_the_library_lacks() -> None:
 
 
 @pytest.mark.parametrize("peers", [True, False])
-def test_what_a_row_lacks_is_said_and_another_does_it(peers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_entry_lacks_is_said_and_another_does_it(
+    peers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not peers:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     comm.virtual_ranks(2, what_the_library_lacks)
@@ -388,7 +390,7 @@ def recorded_or_refused(spec: str) -> bool:
     ["two_step", "two_step by copy-engine", "two_step by array-write", "nccl", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
-def test_rows_are_recorded_in_graphs_or_refuse_it(spec: str, use_settings: Callable[..., None]) -> None:
+def test_entries_are_recorded_in_graphs_or_refuse_it(spec: str, use_settings: Callable[..., None]) -> None:
     spec, _, transport = spec.partition(" by ")
     use_settings(device_transport=transport)
     assert comm.virtual_ranks(3, recorded_or_refused, spec) == [spec != "host-staged"] * 3
@@ -437,11 +439,11 @@ def wrong_buffers(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["two_step", "nccl", *HAVE, "host-staged"])
-def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
+def test_plans_of_all_entries_refuse_other_buffers(spec: str) -> None:
     comm.virtual_ranks(2, wrong_buffers, spec)
 
 
-def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
+def test_names_of_entries_are_those_of_settings_and_algorithms() -> None:
     entries = _core.collective_transports(libraries())
     allowed = {
         spec.name: spec.values for spec in settings.specs() if spec.name in ("device_transport", "collective")
@@ -490,7 +492,7 @@ def host_and_devices() -> None:
         composition.plan(libraries=["host-staged"]).on(c)
 
 
-def test_plans_of_the_user_ask_the_rows_which_libraries_are_of_devices() -> None:
+def test_plans_of_the_user_ask_the_entries_which_libraries_are_of_devices() -> None:
     comm.virtual_ranks(2, host_and_devices)
 
 

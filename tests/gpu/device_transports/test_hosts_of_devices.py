@@ -87,7 +87,7 @@ def check(hosts: list[list[int]], specs: list[str], sizes: tuple[int, ...] = (1,
 @pytest.mark.parametrize("hosts", [EVEN, UNEVEN], ids=str)
 @pytest.mark.parametrize("algorithm", ["two_level", "slices"])
 @pytest.mark.parametrize("inside", ["remote-write", "copy-engine", "nccl"])
-def test_each_pair_of_carriers(inside, algorithm, hosts, monkeypatch, use_settings, tmp_path) -> None:
+def test_each_pair_of_transports(inside, algorithm, hosts, monkeypatch, use_settings, tmp_path) -> None:
     """Devices of different hosts do not reach each other's memory, so that only NCCL goes between them."""
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     monkeypatch.setenv("JALI_FAKE_ISLANDS", "2")
@@ -116,7 +116,9 @@ def test_where_all_devices_reach_each_other(spec, monkeypatch, use_settings, tmp
         comm.virtual_ranks(4, check, EVEN, [spec])
 
 
-def test_the_usual_carriers_are_one_inside_hosts_and_one_between(monkeypatch, use_settings, tmp_path) -> None:
+def test_the_usual_transports_are_one_inside_hosts_and_one_between(
+    monkeypatch, use_settings, tmp_path
+) -> None:
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     monkeypatch.setenv("JALI_FAKE_ISLANDS", "2")
     use_fake_ccl(use_settings)

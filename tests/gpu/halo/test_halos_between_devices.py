@@ -447,7 +447,7 @@ jali.virtual_ranks(2, both)
 
 @pytest.mark.full
 @pytest.mark.mpi
-def test_processes_that_share_a_device_have_only_rows_in_which_nobody_waits_beside_the_bulk(
+def test_processes_that_share_a_device_have_only_entries_in_which_nobody_waits_beside_the_bulk(
     reference, fake_environment
 ):
     text = f"""

@@ -60,7 +60,7 @@ def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
 @pytest.mark.short(2)
 @pytest.mark.parametrize(("device", "policy"), POLICIES)
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (2, (1, 2, 1, 1)), (4, (1, 1, 2, 2))])
-def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(
+def test_steps_of_every_entry_are_in_order_and_meet_on_all_ranks(
     device, policy, ranks, grid, launches, use_settings
 ):
     if device == "cuda":

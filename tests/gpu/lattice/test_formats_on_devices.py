@@ -143,7 +143,7 @@ def test_fields_of_two_precisions_meet_on_a_device_in_the_wider(device):
         ),
     ],
 )
-def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, multi_site):
+def test_every_entry_compiles_for_sm_90(nvrtc, elements, precision, multi_site):
     """All formats in one text for each element; NVRTC needs no device."""
     for element in elements:
         texts = []

@@ -70,7 +70,7 @@ def recordable(kind):
 
 @pytest.mark.short(3)
 @pytest.mark.parametrize("policy", recordable("cuda"))
-def test_every_row_that_can_be_recorded(policy, use_settings):
+def test_every_entry_that_can_be_recorded(policy, use_settings):
     use_settings(halo_policy=policy)
     wanted = iterated("cpu", (9, 5), (5,))
     assert jali.virtual_ranks(2, iterated, "cuda", (9, 5), (1, 4)) == [wanted] * 2
@@ -242,7 +242,7 @@ def measured_before():
     return first, b[...].tolist()
 
 
-def test_a_row_that_was_measured_is_that_of_calls_and_another_that_of_the_graph(use_settings):
+def test_an_entry_that_was_measured_is_that_of_calls_and_another_that_of_the_graph(use_settings):
     use_settings(halo_policy="auto")
     lattice = Lattice(6, 4)
     a, b = filled(lattice), Field(lattice, Real())

@@ -199,7 +199,7 @@ def with_halos(device: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("launch", ["64,1,2", pytest.param("64,1,4,2", marks=pytest.mark.full)])
-def test_every_row_of_halo_policies_has_the_bits_of_the_host(launch, monkeypatch, use_settings, tmp_path):
+def test_every_entry_of_halo_policies_has_the_bits_of_the_host(launch, monkeypatch, use_settings, tmp_path):
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("ranks of one process need a device each: 2")
     expected = jali.virtual_ranks(2, with_halos, "cpu")

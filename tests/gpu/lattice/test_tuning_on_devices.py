@@ -302,7 +302,7 @@ def with_halos(device: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings):
+def test_entries_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings):
     if _core.Gpu.count("cuda") < ranks:
         pytest.skip(f"ranks of one process need a device each: {ranks}")
     use_settings(tune="off")
@@ -338,7 +338,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     assert all(dict((c.name, c.seconds) for c in e.candidates)["buffered-write-wait"] == 1e-2 for e in halos)
 
 
-def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
+def test_cases_that_cannot_work_are_left_out(monkeypatch, use_settings):
     """Two ranks on one device: no symmetric buffers, so that only messages by way of the host are possible."""
     use_settings(halo_policy="auto")
     monkeypatch.setattr(Communicator, "rank_on_host", 0)
@@ -359,7 +359,7 @@ def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
 
 @pytest.mark.mpi
 @pytest.mark.full
-def test_rows_for_graphs_can_be_recorded(fake_environment, tmp_path):
+def test_entries_for_graphs_can_be_recorded(fake_environment, tmp_path):
     environment = {**fake_environment, "JALI_TUNE": "now", "JALI_CACHE_DIR": str(tmp_path)}
     found = on_processes("print(t.in_a_graph(), flush=True)", "auto-graph", environment)
     assert found == ["True", "True"]

@@ -170,7 +170,7 @@ def test_uneven_and_empty_parts_move_too(
 
 
 @pytest.mark.unproved("what proofs refuse")
-def test_messages_in_turn_that_are_not_started_together_lose_patience(
+def test_messages_in_turn_that_are_not_started_together_time_out(
     use_settings: Callable[..., None],
 ) -> None:
     use_settings(watchdog="1", message_transport="nccl")

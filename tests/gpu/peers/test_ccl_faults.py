@@ -152,7 +152,7 @@ def test_end_does_not_wait_for_ranks_that_do_not_come(
     on_ranks(2, body)
 
 
-def test_beginning_loses_patience_with_ranks_that_do_not_come(
+def test_beginning_times_out_with_ranks_that_do_not_come(
     monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
 ) -> None:
     use_settings(watchdog="1")

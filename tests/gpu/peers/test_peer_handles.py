@@ -430,7 +430,7 @@ except MemoryError as error:
         ),
     ],
 )
-def test_info_says_which_ways_there_are(
+def test_info_says_which_algorithms_there_are(
     settings: dict[str, str], words: str, fake_environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment = {**fake_environment, "JALI_CACHE_DIR": str(tmp_path), **settings}

@@ -231,7 +231,7 @@ def test_transports_of_messages_are_distinguished_by_traits():
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
 
 
-def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
+def test_nobody_asks_for_the_name_of_a_policy_or_transport():
     """Nor takes one apart. Names stand in the ladder that is drawn, and as a side that is measured."""
     root = Path(__file__).resolve().parents[3]
     folders = ("composition", "planning", "simulation", "running")
@@ -690,7 +690,7 @@ TAKE_IT = ["remote-write-overlap", "buffered-write-wait", "copy-engine-direction
 
 @pytest.mark.skipif(REAL, reason="needs a driver of HIP's")
 @pytest.mark.parametrize("fine", [True, False])
-def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(
+def test_entries_that_take_fine_grained_memory_refuse_where_there_is_none(
     fine, monkeypatch, tmp_path, use_settings
 ):
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)

@@ -256,7 +256,7 @@ with experiment(launch="1024,1"):
 @pytest.mark.parametrize(
     "policy", [WAIT_BESIDE_THE_BULK[0], pytest.param(WAIT_BESIDE_THE_BULK[1], marks=pytest.mark.full), "auto"]
 )
-def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
+def test_entries_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
     policy, multiprocessors, fake_environment, tmp_path
 ):
     """Each multiprocessor has one; where the tuner takes another policy nothing is said, since none was asked for."""

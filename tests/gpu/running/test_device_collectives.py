@@ -186,7 +186,7 @@ def test_every_type_and_operation_gives_the_bits_of_the_host(dtype: str, op: str
 
 
 @pytest.mark.ranks(3)
-def test_brain_floats_are_summed_in_single_precision() -> None:
+def test_bfloat16_numbers_are_summed_in_single_precision() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     bf16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -310,7 +310,7 @@ def test_instructions_side_by_side_do_not_need_each_other(
     assert min(found) >= most
 
 
-def test_ways_by_name() -> None:
+def test_algorithms_by_name() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
         x = DeviceArray.from_host(np.ones(4, np.float32), gpu)
@@ -485,7 +485,7 @@ def over_the_library(transport: str) -> None:
 
 @pytest.mark.ranks(4)
 @pytest.mark.parametrize("transport", ["nccl", "copy-engine", "remote-write"])
-def test_algorithms_by_every_carrier(
+def test_algorithms_by_every_transport(
     transport: str, fake_nccl: None, use_settings: Callable[..., None]
 ) -> None:
     use_settings(device_transport=transport)
@@ -556,5 +556,5 @@ def test_the_library_of_another_vendor_is_not_taken(
 
 
 @pytest.mark.ranks(3)
-def test_the_vendors_collectives_are_rows(fake_nccl: None) -> None:
+def test_the_vendors_collectives_are_entries(fake_nccl: None) -> None:
     comm.virtual_ranks(3, chosen_algorithm)

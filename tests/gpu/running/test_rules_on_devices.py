@@ -66,7 +66,7 @@ def sums(count: int) -> tuple[str, str, str, bool]:
         (65, "one_shot", "", r"line \d+ of jali's own rules"),
     ],
 )
-def test_ways_and_carriers_of_a_file_are_taken(count, name, transport, why, two_devices) -> None:
+def test_algorithms_and_transports_of_a_file_are_taken(count, name, transport, why, two_devices) -> None:
     import re
 
     for found in jali.virtual_ranks(3, sums, count):
