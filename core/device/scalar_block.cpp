@@ -20,8 +20,8 @@ struct Pages {
         PinnedMemory mirror;
     };
     std::vector<Page> pages;
-    std::size_t used = page_numbers;                     // of the last page
-    std::map<int, std::vector<ScalarBlock::Place>> free; // by size
+    std::size_t used = page_numbers;                        // of the last page
+    std::map<int, std::vector<ScalarBlock::Location>> free; // by size
 };
 
 std::mutex guard;
@@ -31,14 +31,14 @@ std::map<const Gpu*, Pages>& all_pages() {
     return *pages;
 }
 
-ScalarBlock::Place take(Gpu& gpu, int held) {
+ScalarBlock::Location take(Gpu& gpu, int held) {
     std::lock_guard lock(guard);
     Pages& pages = all_pages()[&gpu];
     auto& free = pages.free[held];
     if (!free.empty()) {
-        const ScalarBlock::Place place = free.back();
+        const ScalarBlock::Location location = free.back();
         free.pop_back();
-        return place;
+        return location;
     }
     if (pages.used + static_cast<std::size_t>(held) > page_numbers) {
         constexpr std::size_t bytes = page_numbers * sizeof(double);
@@ -59,17 +59,17 @@ ScalarBlock::ScalarBlock(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(g
                                     std::to_string(count));
     held_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
     if (gpu_) {
-        place_ = take(*gpu_, held_);
+        location_ = take(*gpu_, held_);
     } else {
         here_ = std::make_unique<double[]>(static_cast<std::size_t>(count));
-        place_.address = place_.mirror = reinterpret_cast<std::uint64_t>(here_.get());
+        location_.address = location_.mirror = reinterpret_cast<std::uint64_t>(here_.get());
     }
 }
 
 ScalarBlock::~ScalarBlock() {
     if (!gpu_) return;
     std::lock_guard lock(guard);
-    all_pages()[gpu_.get()].free[held_].push_back(place_);
+    all_pages()[gpu_.get()].free[held_].push_back(location_);
 }
 
 void ScalarBlock::check(int k) const {
@@ -79,12 +79,12 @@ void ScalarBlock::check(int k) const {
 
 std::uint64_t ScalarBlock::address(int k) const {
     check(k);
-    return place_.address + static_cast<std::uint64_t>(k) * sizeof(double);
+    return location_.address + static_cast<std::uint64_t>(k) * sizeof(double);
 }
 
 std::uint64_t ScalarBlock::mirror(int k) const {
     check(k);
-    return place_.mirror + static_cast<std::uint64_t>(k) * sizeof(double);
+    return location_.mirror + static_cast<std::uint64_t>(k) * sizeof(double);
 }
 
 double ScalarBlock::value(int k) const {

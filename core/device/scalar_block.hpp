@@ -29,7 +29,7 @@ class ScalarBlock {
     double value(int k) const;
     void set(int k, double value); // on the host; throws std::logic_error on a device
 
-    struct Place {
+    struct Location {
         std::uint64_t address = 0, mirror = 0;
     };
 
@@ -38,7 +38,7 @@ class ScalarBlock {
 
     std::shared_ptr<Gpu> gpu_;
     int count_, held_;
-    Place place_;
+    Location location_;
     std::unique_ptr<double[]> here_;
 };
 

@@ -167,7 +167,7 @@ class FdServer {
     struct Client {
         Descriptor socket;
         Clock::time_point until;
-        bool has_asked = false;
+        bool has_requested = false;
         std::shared_ptr<const std::vector<SharedPiece>> pieces = nullptr; // none: not exported
         std::size_t next = 0;                                             // piece to send
     };
@@ -180,7 +180,7 @@ class FdServer {
             polled.assign(1, {listening_.number(), POLLIN, 0});
             for (const Client& client : clients)
                 polled.push_back(
-                    {client.socket.number(), static_cast<short>(client.has_asked ? POLLOUT : POLLIN), 0});
+                    {client.socket.number(), static_cast<short>(client.has_requested ? POLLOUT : POLLIN), 0});
             if (poll(polled.data(), polled.size(), clients.empty() ? -1 : 100) < 0) {
                 usleep(10000);
                 continue;
@@ -212,13 +212,13 @@ class FdServer {
 
     // Returns false when the exchange with the client is complete.
     bool go_on_with(Client& client) {
-        if (!client.has_asked) {
+        if (!client.has_requested) {
             Question question{};
             if (recv(client.socket.number(), &question, sizeof question, MSG_DONTWAIT) !=
                     static_cast<ssize_t>(sizeof question) ||
                 question.secret != random_[1])
                 return false;
-            client.has_asked = true;
+            client.has_requested = true;
             std::lock_guard lock(mutex_);
             if (const auto found = exported_.find(question.number); found != exported_.end())
                 client.pieces = found->second;
