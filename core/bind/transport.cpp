@@ -2,9 +2,9 @@
 #include "bind/errors.hpp"
 #include "messaging/communicator.hpp"
 #include "messaging/descriptors.hpp"
+#include "messaging/failure_notices.hpp"
 #include "messaging/host_identity.hpp"
 #include "messaging/mpi_abi.hpp"
-#include "messaging/failure_notices.hpp"
 #include "messaging/ping_pong.hpp"
 
 #include <memory>

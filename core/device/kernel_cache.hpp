@@ -4,8 +4,8 @@
 // the text, so nothing there is ever stale. What is loaded on a device stays, as devices do.
 #pragma once
 
-#include "device/kernel_files.hpp"
 #include "device/gpu.hpp"
+#include "device/kernel_files.hpp"
 
 #include <cstddef>
 #include <filesystem>

@@ -6,10 +6,10 @@
 // here ever blocks inside MPI, and communicators are made only after all ranks have called the split. The
 // calling thread alone makes progress; without MPI_THREAD_MULTIPLE it is the thread that started MPI.
 #include "messaging/communicator.hpp"
+#include "messaging/failure_notices.hpp"
 #include "messaging/message_collectives.hpp"
 #include "messaging/mpi_abi.hpp"
 #include "messaging/mpi_devices.hpp"
-#include "messaging/failure_notices.hpp"
 #include "messaging/mpi_operation.hpp"
 #include "messaging/split.hpp"
 #include "messaging/wait_loop.hpp"
