@@ -335,7 +335,7 @@ def limited(what: str, directory: Path, bytes_of_files: int) -> subprocess.Compl
     code = (
         "import resource, sys; from jali.codegen import kernel_cache, compiler; compiler.find_compiler(); "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_of_files}, {bytes_of_files})); "
-        "cache.load('probe', sys.argv[1], 4, 'float64')"
+        "kernel_cache.load('probe', sys.argv[1], 4, 'float64')"
     )
     environment = {**settings.environment(), "JALI_CACHE_DIR": str(directory)}
     return subprocess.run([sys.executable, "-c", code, what], capture_output=True, text=True, env=environment)
