@@ -11,7 +11,7 @@ from typing import Any
 
 from jali.codegen.ir import INT, Node
 from jali.codegen.lines import trace_error, user_line
-from jali.codegen.operation import OPERATIONS
+from jali.codegen.operation import OPERATIONS, described
 from jali.codegen.types import Type
 
 
@@ -41,7 +41,7 @@ class Builder:
         for a in args:
             if a.number >= len(nodes) or nodes[a.number] is not a:
                 self.check(a)
-            if a.op == "const" and a.type == INT and (why := why_too_large(a.attrs[0], self.precision)):
+            if a.type == INT and described(a).constant and (why := why_too_large(a.attrs[0], self.precision)):
                 raise trace_error(why)
         key = (op, tuple([a.number for a in args]), attrs, type)
         found = self._known.get(key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
-from jali.codegen.operation import OPERATIONS
+from jali.codegen.operation import described
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
@@ -184,7 +184,7 @@ class _Emitter(Writer):
         stores = [e for e in self.program.effects if isinstance(e, Store)]
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
-            ctype = "wide" if total.value.op == "terms" else "real"
+            ctype = "wide" if described(total.value).wide else "real"
             for part in self.parts(total.value):
                 self._contribute(component, part, total.reduction, ctype)
                 component += 1
@@ -197,7 +197,12 @@ class _Emitter(Writer):
             value = store.value
             if value.type.kind == "int":
                 continue  # a copy already
-            if value.op == "load" and value.attrs[0] in written and len(stores) > 1 and not self.multi_site:
+            if (
+                described(value).reads
+                and value.attrs[0] in written
+                and len(stores) > 1
+                and not self.multi_site
+            ):
                 source, copy = self.array(value), self.buffer(value.type.reals, value)
                 self.line(f"copy<{value.type.reals}>({copy}, {source});")
                 self.values[value.number] = Value(value.type.reals, copy)
@@ -423,7 +428,7 @@ class _Emitter(Writer):
             if node.number not in self.values:
                 self._item(item)
             return
-        OPERATIONS[node.op].text(self, node)
+        described(node).text(self, node)
 
     def _item(self, item: Item) -> None:
         """Values that are computed from a neighbour of this rank, or arrive computed from another one."""
@@ -442,7 +447,7 @@ class _Emitter(Writer):
         self.depth += 1
         outer, self.loop, self.branch = self.loop, -1, item
         for node in reachable(item.cut):
-            if node.op == "const" and node.number in self.values:
+            if described(node).constant and node.number in self.values:
                 continue
             if node.number not in self.analysis.fused:
                 self.emit(node)

@@ -90,7 +90,7 @@ class Output:
 
 @dataclass
 class FieldSlot:
-    """A field as the program sees it: how its elements are kept (`formats.Stored`), and where it is read and written."""
+    """A field as the program sees it: how its elements are kept (`storage_formats.Stored`), and where it is read and written."""
 
     name: str
     storage: Any
@@ -99,7 +99,7 @@ class FieldSlot:
     reads_after: dict[tuple[int, ...], str] = field(
         default_factory=dict
     )  # those below a write at another offset
-    ratio: Any = None  # of its lattice to the loop's (`formats.Ratio`); offsets are its lattice's
+    ratio: Any = None  # of its lattice to the loop's (`storage_formats.Ratio`); offsets are its lattice's
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jali.codegen.ir import Node, SiteProgram
+from jali.codegen.operation import described
 from jali.codegen.passes import reachable
 from jali.codegen.storage_formats import on_the_wire
 
@@ -56,19 +57,19 @@ def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]], wire: s
 def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ...]) -> Item | None:
     local: dict[int, Node] = {}  # values that depend on loads at the offset, and on nothing else that varies
     for node in nodes:
-        if node.op == "load":
+        if described(node).reads:
             if node.attrs[1] == offset:
                 local[node.number] = node
         elif (
             node.args
             and not node.loops
-            and node.op not in ("repeat", "repeat_value", "table", "terms")
+            and described(node).sendable
             and node.type.kind in ("real", "complex")
             and any(a.number in local for a in node.args)
-            and all(a.number in local or a.op == "const" for a in node.args)
+            and all(a.number in local or described(a).constant for a in node.args)
         ):
             local[node.number] = node
-    loads = [n for n in local.values() if n.op == "load"]
+    loads = [n for n in local.values() if described(n).reads]
     if not loads:
         return None
     best: dict[int, frozenset[Node]] = {}
@@ -77,7 +78,9 @@ def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ..
             continue
         below = frozenset().union(*(best[a.number] for a in node.args if a.number in local))
         below = _whole(below)
-        passes = node.op != "load" and (node.number in program.fused or _reals(below) <= node.type.reals)
+        passes = not described(node).reads and (
+            node.number in program.fused or _reals(below) <= node.type.reals
+        )
         best[node.number] = below if passes else frozenset({node})
     used_outside = [n for n in local.values() if _leaves(n, nodes, local, program)]
     cut = _whole(frozenset().union(*(best[n.number] for n in used_outside)))
@@ -108,12 +111,12 @@ def _whole(cut: frozenset[Node]) -> frozenset[Node]:
     """Components of one matrix are replaced by the matrix where that is no larger."""
     parents: dict[Node, int] = {}
     for node in cut:
-        if node.op == "element":
+        if described(node).component:
             parents[node.args[0]] = parents.get(node.args[0], 0) + node.type.reals
     out = set(cut)
     for parent, reals in parents.items():
         if parent in cut or reals >= parent.type.reals:
-            out = {n for n in out if not (n.op == "element" and n.args[0] is parent)} | {parent}
+            out = {n for n in out if not (described(n).component and n.args[0] is parent)} | {parent}
     return frozenset(out)
 
 

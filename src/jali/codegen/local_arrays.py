@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.items import Item
-from jali.codegen.operation import OPERATIONS
+from jali.codegen.operation import described
 from jali.codegen.passes import Analysis
 
 
@@ -72,7 +72,7 @@ class LocalArrays:
                 out += a.args
             else:
                 out.append(a)
-        if node.op == "repeat":
+        if described(node).repeats:
             for inner in self._analysis.bodies[node.attrs[0]]:
                 out += self._arguments(inner)
         if node.number in self._item_of:
@@ -86,7 +86,7 @@ class LocalArrays:
             item = self._item_of.get(node.number)
             if item is not None:
                 found = found | item.cone | {n.number for n in item.cut}
-            elif OPERATIONS[node.op].renames or node.number in self._analysis.fused:
+            elif described(node).renames or node.number in self._analysis.fused:
                 found = found.union(*(self._roots_of(a) for a in node.args))
             self._roots[node.number] = found
         return found

@@ -1,12 +1,12 @@
 """An operation of the site language: one descriptor with all of its properties.
 
-The descriptors themselves are in `jali.codegen.language`, in files by idea. Passes and the emitter read them; none
-identifies an operation by its name for a property of the descriptor.
+The descriptors themselves are in `jali.codegen.language`, in files by idea. Passes and the emitter read their columns; nothing else
+compares names of operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 Make = Callable[..., Node]
 Text = Callable[["Writer", Node], None]
 Flops = Callable[[Node], int]
+Range = tuple[float, float]  # least and largest value of a whole number; infinite where it is not known
+Bounds = Callable[[Node, list[Range], Sequence[int]], Range]
+
+
+def no_flops(node: Node) -> int:
+    """Of what moves, names or chooses values."""
+    return 0
 
 
 @dataclass(frozen=True)
@@ -39,45 +46,65 @@ class Operation:
 
     `make(nodes, ...)` is its type rule: it checks and converts arguments, gives what is simpler where there is such a thing, and
     raises TraceError at the user's line. `flops(node)` counts per site; elementary functions count as 1, so that
-    figures compare with hand counts. `text(writer, node)` writes the node in the kernel dialect. An operation that `renames` only
-    names components of its arguments anew and needs no memory of its own. `method` is its name as a method of symbols, whose
-    arguments are then those of `make`.
+    figures compare with hand counts. `text(writer, node)` writes the node in the kernel dialect.
     """
 
     name: str
     make: Make
     text: Text
-    flops: Flops
-    renames: bool = False
-    fusion: Fusion | None = None
-    method: str = ""
+    flops: Flops = no_flops
+    renames: bool = False  # it only names components of its arguments anew, and needs no memory of its own
+    method: str = ""  # its name as a method of symbols, whose arguments are then those of `make`
+    fusion: Fusion | None = None  # of a product
+    sign: int = 0  # of the second term of a sum: 1 or -1
+
+    # where its value comes from
+    constant: bool = False  # attrs[0] is a number that is known while tracing
+    argument: Callable[[Node], tuple[int, int]] | None = (
+        None  # slot and component of a number that is an argument
+    )
+    everywhere: bool = False  # it has no arguments, and the same value at all sites
+    reads: bool = False  # a field: attrs are its slot and the offset
+    looks_up: bool = False  # an array that is an argument: attrs[0] is its slot, args are indices
+    draws: bool = False  # random numbers: attrs[0] is the slot of their source
+    by_coordinates: bool = False  # it depends on the coordinates of the site
+    component: bool = False  # component attrs[0] of its argument
+    collects: bool = False  # its components are its arguments, in order
+    repeats: bool = False  # a rejection loop: attrs[0] is its number
+
+    # what may be done with it
+    wide: bool = False  # doubles in kernels of any precision, which only sums take
+    sendable: bool = True  # a halo item may contain it
+    bounds: Bounds | None = (
+        None  # of a whole number: from those of its arguments and the extents of the lattice
+    )
+    steps: Callable[..., int] | None = None  # its value, of whole numbers that a call knows
+    gives_whole: Callable[[Node], bool] | None = (
+        None  # whether its value is a whole number, though it is real
+    )
 
     def __call__(self, nodes: Builder, *arguments: Any) -> Node:
         return self.make(nodes, *arguments)
+
+    def made(self, node: Node) -> bool:
+        """Whether a node is one of this operation."""
+        return node.op == self.name
 
 
 OPERATIONS: dict[str, Operation] = {}
 
 
-def no_flops(node: Node) -> int:
-    """Of what moves, names or chooses values."""
-    return 0
+def described(node: Node) -> Operation:
+    """The descriptor of a node's operation."""
+    return OPERATIONS[node.op]
 
 
-def operation(
-    name: str,
-    text: Text,
-    *,
-    flops: Flops = no_flops,
-    renames: bool = False,
-    fusion: Fusion | None = None,
-    method: str = "",
-) -> Callable[[Make], Operation]:
-    """Decorator: makes the descriptor of an operation from its type rule, and puts it on the list."""
+def operation(name: str, text: Text, **columns: Any) -> Callable[[Make], Operation]:
+    """Decorator: makes the descriptor of an operation from its type rule and its columns, and puts it on the list."""
 
     def describe(make: Make) -> Operation:
         assert name not in OPERATIONS, f"operation {name} is described twice"
-        found = OPERATIONS[name] = Operation(name, make, text, flops, renames, fusion, method)
+        found = OPERATIONS[name] = Operation(name, make, text, **columns)
         return found
 
     return describe

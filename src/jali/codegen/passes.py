@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jali.codegen.ir import Node, SiteProgram, Store, Sum
-from jali.codegen.language.draws import DRAWS
-from jali.codegen.operation import OPERATIONS
+from jali.codegen.operation import described
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
     nodes = reachable(roots)
     reads: dict[int, dict[tuple[int, ...], str]] = {}
     for node in nodes:
-        if node.op == "load":
+        if described(node).reads:
             slot, offset = node.attrs
             reads.setdefault(slot, {}).setdefault(program.offset(offset), node.where)
     writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
@@ -52,7 +51,7 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
     bodies: dict[int, list[Node]] = {}
     _schedule(roots, program.fused | elsewhere, order, bodies)
 
-    flops = sum(OPERATIONS[n.op].flops(n) for n in nodes)
+    flops = sum(described(n).flops(n) for n in nodes)
     for effect in program.effects:
         if isinstance(effect, Sum):
             flops += effect.value.type.reals
@@ -67,8 +66,8 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
         flops,
         loads,
         stores,
-        coordinates=any(n.op in ("coordinate", *DRAWS) for n in nodes),
-        randoms={n.attrs[0] for n in nodes if n.op in DRAWS},
+        coordinates=any(described(n).by_coordinates for n in nodes),
+        randoms={n.attrs[0] for n in nodes if described(n).draws},
     )
 
 
@@ -103,15 +102,16 @@ def fused_products(roots: Iterable[Node]) -> frozenset[int]:
         uses[used.number] = uses.get(used.number, 0) + 1
     fused: set[int] = set()
     for node in nodes:
-        if node.op not in ("add", "sub"):
+        sign = described(node).sign
+        if sign == 0:
             continue
         right, left = node.args[1], node.args[0]
-        for candidate, possible in ((right, True), (left, node.op == "add" and right.number not in fused)):
+        for candidate, possible in ((right, True), (left, sign > 0 and right.number not in fused)):
             if candidate is left and (right.number in fused or not possible):
                 continue
             if uses[candidate.number] != 1 or candidate.loops != node.loops:
                 continue
-            fusion = OPERATIONS[candidate.op].fusion
+            fusion = described(candidate).fusion
             if fusion is not None and fusion.possible(candidate, node):
                 fused.add(candidate.number)
                 break
@@ -128,7 +128,7 @@ def _schedule(
             if node.number in scheduled or node.number in skipped or node.loops:
                 continue
             scheduled.add(node.number)
-            if node.op == "repeat":
+            if described(node).repeats:
                 loop = node.attrs[0]
                 bodies[loop] = [
                     n for n in reachable(node.args) if loop in n.loops and n.number not in skipped

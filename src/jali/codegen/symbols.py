@@ -11,6 +11,7 @@ from jali.codegen import directions as dirs
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.language import arithmetic, choices, conversions, leaves, rejection_loops
 from jali.codegen.lines import trace_error, user_line
+from jali.codegen.operation import described
 from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, current_trace
 from jali.codegen.storage_formats import ArrayArgument, Ratio
 from jali.codegen.symbol import Symbol, WithoutValue
@@ -382,13 +383,13 @@ class ArrayValue(Value):
         indices = index if isinstance(index, tuple) else (index,)
         known = not any(isinstance(i, Value) for i in indices)
         if known and (self._own is not None or self._argument.is_value):
-            if self._argument.kind != "int" or self.node.op != "scalar":
+            if self._argument.kind != "int" or not leaves.scalar.made(self.node):
                 return super().__getitem__(index)
             positions, shape = self._components(index)
             if shape:
                 return super().__getitem__(index)
             return Value(leaves.whole(self._trace.builder, self._slot, positions[0]))
-        if self._own is not None and self._own.op != "scalar":
+        if self._own is not None and not leaves.scalar.made(self._own):
             raise trace_error(f"{self._name} has been assigned to and is no table any more; keep a copy")
         shape = self._argument.shape
         rest = shape[len(indices) :]
@@ -525,10 +526,11 @@ class Accumulator(WithoutValue):
         if isinstance(label, slice | tuple | FieldSymbol):
             raise trace_error(f"{hint}, not {value_shown(label)}")
         node = lift(label)
-        whole = node.type.kind == "int" or (node.op == "call" and node.attrs[0] in ("floor", "ceil", "round"))
+        gives_whole = described(node).gives_whole
+        whole = node.type.kind == "int" or (gives_whole is not None and gives_whole(node))
         if node.type.shape or not whole:
             raise trace_error(f"{hint}, not a {node.type}")
-        if node.op == "const" and node.attrs[0] < 0:
+        if leaves.is_constant(node) and node.attrs[0] < 0:
             raise trace_error(f"{hint}, counted from 0; {node.attrs[0]} is no entry")
         return node
 

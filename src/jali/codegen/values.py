@@ -27,7 +27,7 @@ from jali.codegen.language import (
     parts,
 )
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import OPERATIONS, Operation
+from jali.codegen.operation import OPERATIONS, Operation, described
 from jali.codegen.state import builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
@@ -97,23 +97,14 @@ def _known(value: Any) -> bool:
 
 def _evaluated(node: Node, number: Callable[[int, int], int]) -> int:
     """The value of sums and products of whole numbers that are known or arguments; `number(slot, component)` is that of an argument."""
-    if node.op == "const":
+    operation = described(node)
+    if operation.constant:
         return int(node.attrs[0])
-    if node.op == "scalar":
-        return number(node.attrs[0], 0)
-    if node.op == "whole":
-        return number(*node.attrs)
-    if node.op not in _OF_STEPS:
+    if operation.argument is not None:
+        return number(*operation.argument(node))
+    if operation.steps is None:
         raise trace_error(f"offsets are made of arguments by +, - and *; {node.op} is none of these")
-    return _OF_STEPS[node.op](*(_evaluated(a, number) for a in node.args))
-
-
-_OF_STEPS: dict[str, Callable[..., int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-}
+    return operation.steps(*(_evaluated(a, number) for a in node.args))
 
 
 class Value(Symbol):
@@ -273,9 +264,10 @@ class Value(Symbol):
         node, trace = self.node, current_trace()
         rule = "a direction is multiplied by whole numbers that are known while tracing or are arguments"
         if node.type != INT:
-            given = node.args[0] if node.op == "element" else node
-            component = f"[{node.attrs[0]}]" if node.op == "element" else ""
-            if given.op != "scalar":
+            is_component = described(node).component
+            given = node.args[0] if is_component else node
+            component = f"[{node.attrs[0]}]" if is_component else ""
+            if described(given).argument is None:
                 raise trace_error(f"{rule}, not by a {node.type}")
             hint = (
                 "take one of its numbers"
@@ -297,9 +289,9 @@ class Value(Symbol):
             if node.number in seen:
                 continue
             seen.add(node.number)
-            if not node.args and node.op not in leaves.SAME_AT_ALL_SITES:
+            if not node.args and not described(node).everywhere:
                 return False
-            scalars = scalars or node.op in ("scalar", "whole")
+            scalars = scalars or described(node).argument is not None
             waiting += node.args
         return scalars
 
@@ -444,7 +436,7 @@ class Value(Symbol):
         """What it is, with its name if it is an argument."""
         node = self.node
         what = f"a {node.type}" if node.type.shape else "a number"
-        given = node.op in ("scalar", "whole")
+        given = described(node).argument is not None
         return f"{current_trace().scalars[node.attrs[0]][0]}, {what}," if given else what
 
     def _instead_of_field(self) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import jali
 from jali.codegen.ir import Node
+from jali.codegen.language.arithmetic import mul
+from jali.codegen.language.leaves import is_constant
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Real
 from jali.codegen.values import Value
@@ -92,7 +94,7 @@ def _is_made_of(root: Node, leaf: Node) -> bool:
         node = waiting.pop()
         if node is leaf:
             return True
-        is_zero = node.op == "mul" and any(one.op == "const" and one.attrs[0] == 0 for one in node.args)
+        is_zero = mul.made(node) and any(is_constant(one) and one.attrs[0] == 0 for one in node.args)
         if node.number not in seen and not is_zero:
             waiting += node.args
         seen.add(node.number)

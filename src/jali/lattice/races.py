@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from jali.codegen.ir import SiteProgram, Store
+from jali.codegen.operation import described
 from jali.codegen.stages import Analysed
 from jali.errors import TraceError
 from jali.lattice.domain import ALL, EVEN, ODD, Domain
@@ -64,7 +65,7 @@ def _has_no_race(
             continue
         seen.add(node.number)
         waiting += node.args
-        if node.op == "load" and node.attrs[0] == store.slot:
+        if described(node).reads and node.attrs[0] == store.slot:
             offset = program.offset(node.attrs[1])
             if any(offset) and lattice.meets(domain, program.shift, offset):
                 return False

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.ir import Node
+from jali.codegen.language.draws import integers
+from jali.codegen.operation import described
 from jali.codegen.passes import reachable
 from jali.codegen.ranges import range_of
 from jali.errors import LayoutError, TraceError
@@ -41,13 +43,12 @@ class Tables:
         ] = {}  # what draws from 0 to n - 1, by the number of the argument that is n and the component of it
         for kernel in kernels:
             for node in reachable(effect.value for effect in kernel.program.effects):
-                if node.op == "table":
+                if described(node).looks_up:
                     slot = node.attrs[0]
                     _check(node, kernel.program.scalars[slot][0], lattice.extents, values[slot])
-                elif node.op == "integers" and node.args[0].op in ("scalar", "whole"):
-                    slot, component = (*node.args[0].attrs, 0)[:2]
-                    self._bounds[slot, component] = node
-                elif node.op == "integers" and range_of(node.args[0], lattice.extents)[0] < 1:
+                elif integers.made(node) and (argument := described(node.args[0]).argument) is not None:
+                    self._bounds[argument(node.args[0])] = node
+                elif integers.made(node) and range_of(node.args[0], lattice.extents)[0] < 1:
                     raise TraceError(
                         "rng.integers(X, n) draws from 0 to n - 1, and this n may be less than 1; bound it, as by jali.maximum(n, 1)\n"
                         f"  at {node.where}"

@@ -7,7 +7,7 @@ Two numbers that the user wrote are combined by the kernel, in its precision, as
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jali.codegen.builder import Builder
@@ -23,9 +23,9 @@ from jali.codegen.language.conversions import (
     pairs,
     zero_of,
 )
-from jali.codegen.language.leaves import const, exact, is_exact, is_zero
+from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.operation import Fusion, Range, described, operation
 from jali.codegen.types import Type
 from jali.codegen.writer import Writer
 
@@ -43,11 +43,11 @@ def _write_sum(w: Writer, node: Node) -> None:
     if left.number in w.analysis.fused:
         left, right = right, left
     if right.number in w.analysis.fused:
-        fusion = OPERATIONS[right.op].fusion
+        fusion = described(right).fusion
         assert fusion is not None
         fusion.text(w, node, left, right)
         return
-    sign = "+" if node.op == "add" else "-"
+    sign = "+" if add.made(node) else "-"
     a, b = w.value(left), w.value(right)
     if node.type.shape and a.array and b.array:
         w.line(f"{node.op}<{node.type.reals}>({w.result(node)}, {a.array}, {b.array});")
@@ -58,7 +58,12 @@ def _write_sum(w: Writer, node: Node) -> None:
 
 def _folded(nodes: Builder, a: Node, b: Node, combine: Callable[[Any, Any], Any]) -> Node | None:
     """The number that two exact or whole numbers make; None where one of them is another value."""
-    if a.op == b.op == "const" and a.type == b.type and (a.type == INT or (is_exact(a) and is_exact(b))):
+    if (
+        is_constant(a)
+        and is_constant(b)
+        and a.type == b.type
+        and (a.type == INT or (is_exact(a) and is_exact(b)))
+    ):
         return (exact if is_exact(a) and is_exact(b) else const)(nodes, combine(a.attrs[0], b.attrs[0]))
     return None
 
@@ -83,13 +88,27 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     return result
 
 
-@operation("add", _write_sum, flops=elementwise(1))
+@operation(
+    "add",
+    _write_sum,
+    flops=elementwise(1),
+    sign=1,
+    bounds=lambda node, of, extents: (of[0][0] + of[1][0], of[0][1] + of[1][1]),
+    steps=operator.add,
+)
 def add(nodes: Builder, a: Node, b: Node) -> Node:
     """Sum of values of the same shape."""
     return _sum(nodes, a, b, "add")
 
 
-@operation("sub", _write_sum, flops=elementwise(1))
+@operation(
+    "sub",
+    _write_sum,
+    flops=elementwise(1),
+    sign=-1,
+    bounds=lambda node, of, extents: (of[0][0] - of[1][1], of[0][1] - of[1][0]),
+    steps=operator.sub,
+)
 def sub(nodes: Builder, a: Node, b: Node) -> Node:
     """Difference of values of the same shape."""
     return _sum(nodes, a, b, "sub")
@@ -103,14 +122,14 @@ def _neg(w: Writer, node: Node) -> None:
         w.name(node, [f"-{p}" for p in a.parts], "integer" if node.type.kind == "int" else "real")
 
 
-@operation("neg", _neg)
+@operation("neg", _neg, bounds=lambda node, of, extents: (-of[0][1], -of[0][0]), steps=operator.neg)
 def neg(nodes: Builder, a: Node) -> Node:
     """Minus a."""
     if a.type.kind == "bool":
         raise trace_error("a boolean has no sign; ~ is logical not")
-    if a.op == "const":
+    if is_constant(a):
         return (exact if is_exact(a) else const)(nodes, -a.attrs[0])
-    if a.op == "neg":
+    if neg.made(a):
         return a.args[0]
     result = nodes.node("neg", (a,), (), a.type)
     result.antihermitian = a.antihermitian
@@ -174,12 +193,28 @@ def _is_scaled(product: Node, total: Node) -> bool:
 
 def _scaled_add(w: Writer, node: Node, left: Node, product: Node) -> None:
     factor, scaled = w.one(product.args[0]), product.args[1]
-    function = "fma" if node.op == "add" else "fnma"
+    function = "fma" if described(node).sign > 0 else "fnma"
     both = zip(w.parts(scaled), w.parts(left), strict=True)
     w.name(node, [f"{function}({factor}, {p}, {q})" for p, q in both])
 
 
-@operation("mul", _mul, flops=_mul_flops, fusion=Fusion(_is_scaled, _scaled_add))
+def _times(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b
+
+
+def _mul_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
+    corners = [_times(a, b) for a in of[0] for b in of[1]]
+    return min(corners), max(corners)
+
+
+@operation(
+    "mul",
+    _mul,
+    flops=_mul_flops,
+    fusion=Fusion(_is_scaled, _scaled_add),
+    bounds=_mul_bounds,
+    steps=operator.mul,
+)
 def mul(nodes: Builder, a: Node, b: Node) -> Node:
     """A number times anything, in either order."""
     if "bool" in (a.type.kind, b.type.kind):
@@ -187,11 +222,11 @@ def mul(nodes: Builder, a: Node, b: Node) -> Node:
     if a.type.shape:
         a, b = b, a
     # now a is a number
-    if not b.type.shape and (b.op == "const", is_exact(b)) > (a.op == "const", is_exact(a)):
+    if not b.type.shape and (is_constant(b), is_exact(b)) > (is_constant(a), is_exact(a)):
         a, b = b, a
     # now it is the constant, if one of them is
     kind = max(a.type.kind, b.type.kind, key=KINDS.__getitem__)
-    if a.op == "const":
+    if is_constant(a):
         if is_exact(a) and a.attrs[0] == 0:
             return zero_of(nodes, Type(kind, b.type.shape))
         if a.attrs[0] in (1, -1) and (is_exact(a) or a.type.kind != "complex"):
@@ -244,7 +279,7 @@ def div(nodes: Builder, a: Node, b: Node) -> Node:
         raise trace_error(f"cannot divide {a.type} by {b.type}")
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
     b = convert(nodes, b, "real") if b.type.kind == "int" else b
-    if b.op == "const" and b.attrs[0] == 0:
+    if is_constant(b) and b.attrs[0] == 0:
         raise trace_error("division by the constant 0")
     if (folded := _folded(nodes, a, b, operator.truediv)) is not None:
         return folded
@@ -270,8 +305,8 @@ def conj(nodes: Builder, a: Node) -> Node:
     """Complex conjugate of every component."""
     if a.type.kind != "complex":
         return a
-    if a.op == "const":
+    if is_constant(a):
         return (exact if is_exact(a) else const)(nodes, a.attrs[0].conjugate())
-    if a.op == "conj":
+    if conj.made(a):
         return a.args[0]
     return nodes.node("conj", (a,), (), a.type)

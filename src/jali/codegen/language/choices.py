@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
+from jali.codegen.language.arithmetic import neg
 from jali.codegen.language.conversions import as_number, common, number_of
+from jali.codegen.language.leaves import is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Operation, Text, operation
+from jali.codegen.operation import Operation, Range, Text, operation
 from jali.codegen.writer import Writer
 
 
@@ -71,7 +75,19 @@ def _where(w: Writer, node: Node) -> None:
     w.name(node, chosen, "integer" if node.type.kind == "int" else "real")
 
 
-@operation("where", _where)
+def _where_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
+    condition, a, b = node.args
+    (low_a, high_a), (low_b, high_b) = of[1:]
+    if less.made(condition) and condition.args == (a, b):  # the lesser of two
+        return min(low_a, low_b), min(high_a, high_b)
+    if less.made(condition) and condition.args == (b, a):
+        return max(low_a, low_b), max(high_a, high_b)
+    if less.made(condition) and neg.made(a) and a.args == (b,) and is_zero(condition.args[1]):  # a modulus
+        return (max(0, low_b, -high_b), max(high_a, high_b))
+    return min(low_a, low_b), max(high_a, high_b)
+
+
+@operation("where", _where, bounds=_where_bounds)
 def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     """a where the condition holds, else b."""
     if condition.type.kind != "bool":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
-from jali.codegen.language.leaves import const, exact, is_exact
+from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
@@ -21,10 +21,10 @@ def _element(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[each * k : each * (k + 1)])
 
 
-@operation("element", _element, renames=True)
+@operation("element", _element, renames=True, component=True)
 def element(nodes: Builder, a: Node, index: int) -> Node:
     """Component `index` (row-major) of a vector or matrix."""
-    if a.op == "build":
+    if build.made(a):
         return a.args[index]
     return nodes.node("element", (a,), (index,), Type(a.type.kind))
 
@@ -38,14 +38,14 @@ def _build(w: Writer, node: Node) -> None:
     w.assign(node, [p for a in node.args for p in w.parts(a)])
 
 
-@operation("build", _build, renames=True)
+@operation("build", _build, renames=True, collects=True)
 def build(nodes: Builder, type: Type, components: Sequence[Node]) -> Node:
     """A vector or matrix from its components, row by row; all are converted to the type's kind."""
     parts = [convert(nodes, c, type.kind) for c in components]
     first = parts[0]
-    if first.op == "element" and first.args[0].type == type:
+    if element.made(first) and first.args[0].type == type:
         whole = first.args[0]
-        if all(p.op == "element" and p.args[0] is whole and p.attrs == (k,) for k, p in enumerate(parts)):
+        if all(element.made(p) and p.args[0] is whole and p.attrs == (k,) for k, p in enumerate(parts)):
             return whole
     return nodes.node("build", parts, (), type)
 
@@ -70,7 +70,7 @@ def complex_number(nodes: Builder, re: Node, im: Node) -> Node:
     re, im = convert(nodes, re, "real"), convert(nodes, im, "real")
     if re.type.shape or im.type.shape:
         raise trace_error("jali.complex takes two real numbers")
-    if re.op == "const" and im.op == "const":
+    if is_constant(re) and is_constant(im):
         both = is_exact(re) and is_exact(im)
         return (exact if both else const)(nodes, complex(re.attrs[0], im.attrs[0]))
     return nodes.node("complex", (re, im), (), COMPLEX)
@@ -85,7 +85,7 @@ def convert(nodes: Builder, a: Node, kind: str) -> Node:
         if kind == "int" and not hint:
             hint = ": kernels make no whole numbers of real ones, only the labels of sums take jali.floor(x) and its like"
         raise trace_error(f"a {a.type} cannot be used as a {kind} value{hint}")
-    if a.op == "const":
+    if is_constant(a):
         value = a.attrs[0]
         return (exact if is_exact(a) else const)(nodes, float(value) if kind == "real" else complex(value))
     if a.type.kind == "int":

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, REAL, Node
+from jali.codegen.language.leaves import is_constant
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
 from jali.codegen.writer import KernelParameter, Writer
-
-DRAWS = (
-    "philox",
-    "integers",
-)  # operations that take a counter of a source: attributes (slot, number, loop, ...)
 
 
 def _number_of_draw(w: Writer, node: Node) -> str:
@@ -32,7 +28,7 @@ def _philox(w: Writer, node: Node) -> None:
         # two counters at once: the rounds of one fill the latencies of the other
         for other in w.scope(loop):
             if (
-                other.op == "philox"
+                philox.made(other)
                 and other.number not in w.values
                 and other.attrs[0] == slot
                 and other.attrs[3] == kind
@@ -45,7 +41,7 @@ def _philox(w: Writer, node: Node) -> None:
     w.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], {draw}, k{key});")
 
 
-@operation("philox", _philox)
+@operation("philox", _philox, draws=True, by_coordinates=True)
 def philox(nodes: Builder, slot: int, number: int, loop: int, kind: str) -> Node:
     """Two random numbers of a kind: draw `number` of a source at this site, inside a rejection loop (or -1)."""
     pair = nodes.node("philox", (), (slot, number, loop, kind), Type("real", (2,)))
@@ -77,12 +73,19 @@ def _integers(w: Writer, node: Node) -> None:
     w.name(node, [f"philox_integer({n}, site, w[{call}], {draw}, k{key})"], "integer")
 
 
-@operation("integers", _integers, flops=lambda node: 1)
+@operation(
+    "integers",
+    _integers,
+    flops=lambda node: 1,
+    draws=True,
+    by_coordinates=True,
+    bounds=lambda node, of, extents: (0, of[0][1] - 1),
+)
 def integers(nodes: Builder, slot: int, number: int, loop: int, n: Node) -> Node:
     """A whole number from 0 to n - 1, all of them equally likely: draw `number` of a source, inside a rejection loop (or -1)."""
     if n.type != INT:
         raise trace_error(f"rng.integers(X, n) needs a whole number n, not a {n.type}")
-    if n.op == "const" and n.attrs[0] < 1:
+    if is_constant(n) and n.attrs[0] < 1:
         raise trace_error(f"rng.integers(X, n) draws from 0 to n - 1; n is at least 1, not {n.attrs[0]}")
     node = nodes.node("integers", (n,), (slot, number, loop), INT)
     if loop >= 0:

@@ -28,7 +28,7 @@ def _call(w: Writer, node: Node) -> None:
     if companion and w.branch is None:
         for other in w.scope(-1 if w.loop is None else w.loop):
             if (
-                other.op == "call"
+                call.made(other)
                 and other.attrs == (companion,)
                 and other.args == node.args
                 and other.number not in w.values
@@ -55,7 +55,12 @@ def _call_flops(node: Node) -> int:
     return 4 if is_modulus else node.type.reals
 
 
-@operation("call", _call, flops=_call_flops)
+@operation(
+    "call",
+    _call,
+    flops=_call_flops,
+    gives_whole=lambda node: node.attrs[0] in ("floor", "ceil", "round"),
+)
 def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
     """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""
     args = [number_of(nodes, a) for a in args]

@@ -7,31 +7,50 @@ from collections.abc import Sequence
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import operation
+from jali.codegen.operation import described, operation
 from jali.codegen.types import Type
 from jali.codegen.writer import KernelParameter, Writer, coordinate_text
 
-SAME_AT_ALL_SITES = frozenset({"const", "extent", "scalar", "whole"})
-"""What has no arguments and does not depend on the site."""
+
+def is_constant(a: Node) -> bool:
+    """Whether a value is one number that is known while tracing: `a.attrs[0]`."""
+    return described(a).constant
+
+
+def is_fixed(a: Node) -> bool:
+    """Whether a value is made of what is the same at all sites."""
+    waiting, seen = [a], {a.number}
+    while waiting:
+        node = waiting.pop()
+        if not node.args and not described(node).everywhere:
+            return False
+        waiting += [b for b in node.args if b.number not in seen]
+        seen.update(b.number for b in node.args)
+    return True
 
 
 def is_exact(a: Node) -> bool:
     """Whether a value is made of numbers of the algebra alone (`exact`)."""
-    if a.op == "build":
+    if described(a).collects:
         return all(is_exact(part) for part in a.args)
-    return a.op == "const" and a.attrs[-1] == "exact"
+    return is_constant(a) and a.attrs[-1] == "exact"
 
 
 def is_zero(a: Node) -> bool:
     """Whether a value is the zero of the algebra, so that an accumulation may start from `jali.zero` at no cost."""
-    if a.op == "build":
+    if described(a).collects:
         return all(is_zero(part) for part in a.args)
-    return a.op == "const" and a.type.kind != "bool" and a.attrs[0] == 0 and (a.type == INT or is_exact(a))
+    return is_constant(a) and a.type.kind != "bool" and a.attrs[0] == 0 and (a.type == INT or is_exact(a))
 
 
 def is_unit(a: Node) -> bool:
     """Whether a value is the unit matrix of the algebra."""
-    if a.op != "build" or len(a.type.shape) != 2 or a.type.shape[0] != a.type.shape[1] or not is_exact(a):
+    if (
+        not described(a).collects
+        or len(a.type.shape) != 2
+        or a.type.shape[0] != a.type.shape[1]
+        or not is_exact(a)
+    ):
         return False
     step = a.type.shape[0] + 1  # between elements of the diagonal
     return all(part.attrs[0] == (k % step == 0) for k, part in enumerate(a.args))
@@ -50,7 +69,13 @@ def _const(w: Writer, node: Node) -> None:
         w.assign(node, [w.constant(value)])
 
 
-@operation("const", _const)
+@operation(
+    "const",
+    _const,
+    constant=True,
+    everywhere=True,
+    bounds=lambda node, of, extents: (node.attrs[0], node.attrs[0]),
+)
 def const(nodes: Builder, value: float | int | complex | bool) -> Node:
     """A number known while tracing. Python floats keep every bit (they are written as hexadecimal)."""
     if isinstance(value, bool):
@@ -87,7 +112,7 @@ def _scalar(w: Writer, node: Node) -> None:
     )
 
 
-@operation("scalar", _scalar)
+@operation("scalar", _scalar, everywhere=True, argument=lambda node: (node.attrs[0], 0))
 def scalar(nodes: Builder, slot: int, type: Type) -> Node:
     """A number (or small array of numbers) that is an argument, known at run time."""
     return nodes.node("scalar", (), (slot,), type)
@@ -98,7 +123,7 @@ def _whole(w: Writer, node: Node) -> None:
     w.assign(node, [f"s{w.parameter(KernelParameter('whole', slot, component=component))}"])
 
 
-@operation("whole", _whole)
+@operation("whole", _whole, everywhere=True, argument=lambda node: node.attrs)
 def whole(nodes: Builder, slot: int, component: int) -> Node:
     """One number of an array of whole numbers that is an argument, at a fixed index."""
     return nodes.node("whole", (), (slot, component), INT)
@@ -119,7 +144,7 @@ def _table(w: Writer, node: Node) -> None:
     w.line(f"look_up<{node.type.reals}>({w.result(node)}, {numbers}, {at});")
 
 
-@operation("table", _table)
+@operation("table", _table, looks_up=True, sendable=False)
 def table(nodes: Builder, slot: int, indices: Sequence[Node], type: Type) -> Node:
     """A row of an array that is an argument; indices are checked where extents are known (`ranges.py`)."""
     for index in indices:
@@ -134,7 +159,12 @@ def _extent(w: Writer, node: Node) -> None:
     w.assign(node, [f"splat_integer((lane_integer)extents[{node.attrs[0]}])"])
 
 
-@operation("extent", _extent)
+@operation(
+    "extent",
+    _extent,
+    everywhere=True,
+    bounds=lambda node, of, extents: (extents[node.attrs[0]], extents[node.attrs[0]]),
+)
 def extent(nodes: Builder, axis: int) -> Node:
     """Global extent of the lattice in a direction."""
     return nodes.node("extent", (), (axis,), INT)
@@ -146,7 +176,12 @@ def _coordinate(w: Writer, node: Node) -> None:
     w.name(node, [coordinate_text(axis, w.program.ndim, step - shift)], "integer")
 
 
-@operation("coordinate", _coordinate)
+@operation(
+    "coordinate",
+    _coordinate,
+    by_coordinates=True,
+    bounds=lambda node, of, extents: (0, extents[node.attrs[0]] - 1),
+)
 def coordinate(nodes: Builder, axis: int, step: int) -> Node:
     """Global coordinate in a direction of the site `step` further in it."""
     return nodes.node("coordinate", (), (axis, step), INT)
@@ -156,7 +191,7 @@ def _load(w: Writer, node: Node) -> None:
     w.load(node)
 
 
-@operation("load", _load)
+@operation("load", _load, reads=True)
 def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node:
     """The value of a field at an offset."""
     return nodes.node("load", (), (slot, offset), type)

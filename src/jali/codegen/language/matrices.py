@@ -9,9 +9,9 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
 from jali.codegen.language.arithmetic import add, conj, mul
 from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs, zero_of
-from jali.codegen.language.leaves import SAME_AT_ALL_SITES, is_unit, is_zero
+from jali.codegen.language.leaves import is_fixed, is_unit, is_zero, load
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.operation import Fusion, described, operation
 from jali.codegen.types import Type
 from jali.codegen.writer import Value, Writer
 
@@ -63,7 +63,7 @@ def _is_complex_term(product: Node, total: Node) -> bool:
 
 def _multiply_add(w: Writer, node: Node, left: Node, product: Node) -> None:
     a, b = w.array(product.args[0]), w.array(product.args[1])
-    op = "matmul_add" if node.op == "add" else "matmul_sub"
+    op = "matmul_add" if described(node).sign > 0 else "matmul_sub"
     target = _accumulator(w, node, left, keep={a, b})
     w.line(f"{op}<{_sizes(product)}>({target}, {a}, {b});")
 
@@ -75,8 +75,8 @@ def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
         array is not None
         and array not in keep
         and w.loop is None
-        and not OPERATIONS[left.op].renames
-        and left.op != "load"
+        and not described(left).renames
+        and not load.made(left)
         and w.arrays.hand_over(array, left, node, w.position)
     ):
         w.values[node.number] = Value(node.type.reals, array)
@@ -102,8 +102,8 @@ def matmul(nodes: Builder, a: Node, b: Node) -> Node:
         return zero_of(nodes, Type(a.type.kind, shape))
     if is_unit(a) or is_unit(b):
         return b if is_unit(a) else a
-    adjoint_a = a.op == "adjoint"
-    adjoint_b = b.op == "adjoint" and len(b.type.shape) == 2
+    adjoint_a = adjoint.made(a)
+    adjoint_b = adjoint.made(b) and len(b.type.shape) == 2
     a = a.args[0] if adjoint_a else a
     b = b.args[0] if adjoint_b else b
     return nodes.node("matmul", (a, b), (adjoint_a, adjoint_b), Type(a.type.kind, shape))
@@ -122,21 +122,9 @@ def product(nodes: Builder, a: Node, b: Node) -> Node:
             return mul(nodes, a, element(nodes, b, 0))
         return matmul(nodes, a, b)
     number, other = (b, a) if a.type.shape else (a, b)
-    if other.phase and number.type.kind == "complex" and not _fixed(number):
+    if other.phase and number.type.kind == "complex" and not is_fixed(number):
         a, b = as_number(nodes, a, b)
     return mul(nodes, a, b)
-
-
-def _fixed(a: Node) -> bool:
-    """Whether a number is the same at all sites."""
-    waiting, seen = [a], {a.number}
-    while waiting:
-        node = waiting.pop()
-        if not node.args and node.op not in SAME_AT_ALL_SITES:
-            return False
-        waiting += [b for b in node.args if b.number not in seen]
-        seen.update(b.number for b in node.args)
-    return True
 
 
 def _outer(w: Writer, node: Node) -> None:
@@ -187,7 +175,7 @@ def adjoint(nodes: Builder, a: Node) -> Node:
         return conj(nodes, a)
     if len(a.type.shape) != 2:
         raise trace_error(f"{a.type} has no dagger; use v.dot(w) for the product of v-dagger and w")
-    if a.op == "adjoint":
+    if adjoint.made(a):
         return a.args[0]
     result = nodes.node("adjoint", (a,), (), Type(a.type.kind, a.type.shape[::-1]))
     result.antihermitian = a.antihermitian  # it is -a but for signs of zeros
@@ -222,13 +210,13 @@ def trace(nodes: Builder, a: Node) -> Node:
     if a.type == COMPLEX:
         return a
     need_matrix(a, "trace", square=True)
-    if a.op == "build":
+    if build.made(a):
         n = a.type.shape[0]
         total = a.args[0]
         for i in range(1, n):
             total = add(nodes, total, a.args[i * n + i])
         return total
-    if a.op == "matmul":
+    if matmul.made(a):
         return (trace_mul if a.type.kind == "complex" else retrace_mul)(nodes, a)
     return nodes.node("trace", (a,), (), Type(a.type.kind))
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from jali.codegen.builder import Builder
 from jali.codegen.ir import Node
 from jali.codegen.language.arithmetic import add
-from jali.codegen.language.conversions import element
-from jali.codegen.language.leaves import const, exact, is_exact
-from jali.codegen.language.matrices import retrace_mul
+from jali.codegen.language.conversions import complex_number, element
+from jali.codegen.language.leaves import const, exact, is_constant, is_exact
+from jali.codegen.language.matrices import retrace_mul, trace, trace_mul
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
@@ -36,13 +36,13 @@ def real(nodes: Builder, a: Node) -> Node:
         return a
     if a.type.kind == "bool":
         raise trace_error("a boolean has no real part")
-    if a.op == "const":
+    if is_constant(a):
         return (exact if is_exact(a) else const)(nodes, a.attrs[0].real)
-    if a.op == "complex":
+    if complex_number.made(a):
         return a.args[0]
-    if a.op == "trace_mul":
+    if trace_mul.made(a):
         return retrace_mul(nodes, a)
-    if a.op == "trace":
+    if trace.made(a):
         return _diagonal_sum(nodes, a.args[0], real)
     return nodes.node("real", (a,), (), Type("real", a.type.shape))
 
@@ -58,10 +58,10 @@ def imag(nodes: Builder, a: Node) -> Node:
         if a.type.shape:
             raise trace_error(f"the imaginary part of {a.type} is zero; did you mean another value?")
         return const(nodes, 0.0)
-    if a.op == "const":
+    if is_constant(a):
         return (exact if is_exact(a) else const)(nodes, a.attrs[0].imag)
-    if a.op == "complex":
+    if complex_number.made(a):
         return a.args[1]
-    if a.op == "trace":
+    if trace.made(a):
         return _diagonal_sum(nodes, a.args[0], imag)
     return nodes.node("imag", (a,), (), Type("real", a.type.shape))

@@ -46,7 +46,7 @@ def _repeat(w: Writer, node: Node) -> None:
     w.kept[node.number] = kept
 
 
-@operation("repeat", _repeat)
+@operation("repeat", _repeat, repeats=True, sendable=False)
 def repeat(nodes: Builder, loop: int, accept: Node, values: Sequence[Node], others: Sequence[Node]) -> Node:
     """A loop that ends with `values` where `accept` holds, and with `others` where it never does."""
     node = nodes.node("repeat", (accept, *values, *others), (loop, len(values)), BOOL)
@@ -58,7 +58,7 @@ def _repeat_value(w: Writer, node: Node) -> None:
     w.assign(node, w.kept[node.args[0].number][node.attrs[0]])
 
 
-@operation("repeat_value", _repeat_value, renames=True)
+@operation("repeat_value", _repeat_value, renames=True, sendable=False)
 def repeat_value(nodes: Builder, repeated: Node, index: int, type: Type) -> Node:
     """One of the values that a loop ends with."""
     return nodes.node("repeat_value", (repeated,), (index,), type)

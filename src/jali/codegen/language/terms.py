@@ -12,7 +12,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
 from jali.codegen.language.arithmetic import add
 from jali.codegen.language.conversions import convert
-from jali.codegen.language.leaves import const
+from jali.codegen.language.leaves import const, is_constant
 from jali.codegen.operation import operation
 from jali.codegen.writer import Writer
 
@@ -28,11 +28,11 @@ def _terms(w: Writer, node: Node) -> None:
     w.name(node, [" + ".join(first), *parts[1:]], "wide")
 
 
-@operation("terms", _terms, flops=lambda node: max(len(node.args) - 1, 0))
+@operation("terms", _terms, flops=lambda node: max(len(node.args) - 1, 0), wide=True, sendable=False)
 def terms(nodes: Builder, value: Node | None, whole: Sequence[Node]) -> Node:
     """A number, if there is one, and whole numbers, added up as doubles; for nothing but a sum."""
-    constant = sum(a.attrs[0] for a in whole if a.op == "const")
-    given = [a for a in whole if a.op != "const"]
+    constant = sum(a.attrs[0] for a in whole if is_constant(a))
+    given = [a for a in whole if not is_constant(a)]
     first = [] if value is None else [value]
     return nodes.node("terms", [*first, *given], (constant,), REAL if value is None else value.type)
 
