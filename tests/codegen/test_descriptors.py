@@ -85,6 +85,7 @@ def test_bounds_are_those_of_all_values() -> None:
         assert range_of(node, (8,)) == (min(expected), max(expected)), node
     assert range_of(mod(nodes, n, three), (8,)) == (0, 2)
     assert range_of(mod(nodes, x, const(nodes, 100)), (8,)) == (0, 7)
+    assert range_of(mod(nodes, extent(nodes, 0), const(nodes, 100)), (8,)) == (8, 8)
     assert range_of(n, (8,)) == (float("-inf"), float("inf"))
     lesser = where(nodes, less(nodes, n, three), n, three)
     assert range_of(lesser, (8,)) == (float("-inf"), 3)

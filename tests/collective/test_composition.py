@@ -169,6 +169,10 @@ REFUSED: list[tuple[str, Callable[[Composition, Any, Any], object]]] = [
         lambda c, a, b: c.reduce(c.buffer("d", [8, 7, 8]), b, root=2),
     ),
     (
+        "8 elements of b on rank 2 do not fit the 7 of d on rank 0",
+        lambda c, a, b: c.reduce(c.buffer("d", [7, 8, 8]), b, root=2, sources=[0, 1]),
+    ),
+    (
         "4 elements of a.0:4. on rank 0 do not fit the 8 of b on rank 1",
         lambda c, a, b: c.multicast(a[0:4], b, root=0, leaves=[1]),
     ),
