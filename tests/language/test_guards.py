@@ -345,7 +345,7 @@ def named_tuple_of_objects():
 
 @way
 def numpy_array_in_place():
-    table = np.array([1.0, 2.0])
+    table = np.full(4096, 2.0)  # likewise
     return plain(lambda: table[1]), (), lambda: table.__setitem__(1, 3.0)
 
 
@@ -367,7 +367,7 @@ def memory_of_other_kinds():
 
 @way
 def element_of_an_array_of_the_array_module():
-    table = array.array("d", [2.0])
+    table = array.array("d", [2.0] * 4096)  # the longest that a function may capture
     return plain(lambda: table[0]), (), lambda: table.__setitem__(0, 3.0)
 
 
