@@ -17,6 +17,7 @@ import numpy as np
 from jali import _core
 from jali.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.arrays.layout import Layout, Partition, layout_of
+from jali.codegen.arithmetics import arithmetic_of
 from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.devices import default_device
@@ -292,11 +293,10 @@ def _combined(ufunc: np.ufunc, a: Any, b: Any, out: FieldPart | None = None) -> 
 def element_of(dtype: Any) -> tuple[Element, str]:
     """What a field has at each site for numbers of this type, and its precision. Raises ParameterError where it has none."""
     kind = np.dtype(dtype)
-    single = kind.itemsize == (8 if kind.kind == "c" else 4)
-    for element in (Real(), Complex(), Integer()):
-        for precision in ("float32", "float64"):
-            if single == (precision == "float32") and element.numpy_dtype(precision) == kind:
-                return element, precision
+    if (arithmetic := arithmetic_of(kind)) is not None:
+        for element in (Real(), Complex(), Integer()):
+            if element.numpy_dtype(arithmetic.name) == kind:
+                return element, arithmetic.name
     raise ParameterError(
         f"fields (engine 'jali') hold float32, float64, complex64, complex128, int32 and int64, not {kind}"
     )

@@ -20,6 +20,7 @@ from jali.cli.file_kinds import CONFIGURATION, refuse_other_kinds
 from jali.cli.markov_chain import run_metadata
 from jali.cli.options import device_argument
 from jali.cli.parameters import parse_parameters
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.comm import Communicator
 from jali.devices import device_names
 from jali.errors import ParameterError
@@ -197,7 +198,7 @@ def _from_fields(
         whole = Lattice(*extents, communicator=ranks, device=device)
     U = GaugeField.from_file(checkpoint, lattice=whole, verify=verify)
     metadata = checkpoint.state[FIELDS][f"{SAVED}0"]  # made sense to what has read it
-    precision = 32 if metadata["precision"] == "float32" else 64
+    precision = ARITHMETICS[metadata["precision"]].bits
     with together(ranks):
         expected.agree(path, "its manifest", lattice=extents, n=U.n, precision=precision)
     return Configuration(path, OWN, U, precision, U.n, OWN if verify else None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS
 from jali.codegen.ir import INT, Node
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import OPERATIONS, described
@@ -17,10 +18,14 @@ from jali.codegen.types import Type
 
 def why_too_large(value: int, precision: str) -> str:
     """What is wrong with a whole number that kernels of this precision cannot hold, and what is right; "" if they can."""
-    bits = {"float64": 64, "float32": 32}[precision]
+    bits, most = ARITHMETICS[precision].bits, ARITHMETICS[PRECISIONS[-1]]
     if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         return ""
-    hint = "" if bits == 64 else "; those of float64 kernels have 64 bits: take fields of precision='float64'"
+    hint = (
+        ""
+        if bits == most.bits
+        else f"; those of {most.name} kernels have {most.bits} bits: take fields of precision={most.name!r}"
+    )
     if abs(value) < 1 << 1023:  # else no float64 holds it
         hint += f"; as a real number it is written {float(value)!r}"
     shown = value if abs(value) < 1 << 128 else f"of {value.bit_length()} bits"

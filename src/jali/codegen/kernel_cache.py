@@ -17,6 +17,7 @@ from typing import Any
 
 from jali import _core, version
 from jali.codegen import compiler, target
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.stage_cache import COUNTS
 from jali.errors import CompileError
 
@@ -148,8 +149,8 @@ def load_on_device(
     sites per thread takes `sites` rounds of `width` neighbours; one `with_halos` has roles for its blocks. Raises CompileError: no compiler, rejected text, unusable cache;
     DeviceError: the device does not take the code.
     """
-    scalar = "double" if precision == "float64" else "float"
-    head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
+    real = ARITHMETICS[precision].c_type
+    head = f"#define JALI_LANES 1\n#define JALI_REAL {real}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
     if sites * width > 1:
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     head += _define_block_bits(block_bits)
@@ -165,8 +166,8 @@ def _prelude_name() -> str:
 
 
 def _host_source(text: str, lanes: int, precision: str, block_bits: int) -> str:
-    scalar = "double" if precision == "float64" else "float"
-    head = f"#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n{_define_block_bits(block_bits)}"
+    real = ARITHMETICS[precision].c_type
+    head = f"#define JALI_LANES {lanes}\n#define JALI_REAL {real}\n{_define_block_bits(block_bits)}"
     return f'{head}#include "{_prelude_name()}"\n\n{text}'
 
 

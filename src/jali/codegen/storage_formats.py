@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, at_least
 from jali.codegen.packings import (
     ALGEBRA,
     EIGHT_OF_SU3,
@@ -35,7 +36,6 @@ from jali.errors import LayoutError
 from jali.files import value_shown
 
 WIDEST_PACKET = 16  # bytes that a thread of a device loads at once
-PRECISIONS = ("float32", "float64")  # of arithmetic
 
 
 class Section(NamedTuple):
@@ -129,23 +129,20 @@ class Stored:
 
     def widened(self, precision: str) -> bool:
         """Whether numbers in memory are those of the arithmetic, so that hosts need no copy."""
-        return self.format.scalar != C_TYPES[precision]
+        return self.format.scalar != ARITHMETICS[precision].c_type
 
     def pointer(self, precision: str, gpu: bool) -> str:
         """The C type that a field's memory is seen as."""
         format, first = self.format, self.memory[0]
         if not format.scalar:
             return f"coded<{format.struct}, {first.units}, {first.packet_units}>"
-        scalar = "JALI_REAL" if format.scalar == C_TYPES[precision] else format.scalar
+        scalar = "JALI_REAL" if format.scalar == ARITHMETICS[precision].c_type else format.scalar
         return f"packet<{scalar}, {first.packet_units}>" if gpu else scalar
 
     @property
     def texts(self) -> tuple[str, ...]:
         """What kernels define for it."""
         return tuple(t for t in (self.packing.text, self.format.text) if t)
-
-
-C_TYPES = {"float64": "double", "float32": "float"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +187,7 @@ class Ratio(NamedTuple):
 def plain(element: Element, precision: str) -> Stored:
     """The element's numbers as the arithmetic has them."""
     if element.type.kind == "int":
-        precision = {"float64": "int64", "float32": "int32"}[precision]
+        return Stored(FORMATS[ARITHMETICS[precision].dtype("int").name], element)
     return Stored(FORMATS[precision], element)
 
 
@@ -243,12 +240,18 @@ def add_format(format: Format) -> Format:
     return format
 
 
-add_format(
-    Format(
-        "float64", 1, 8, "double", exact=frozenset({"float64"}), precisions=("float64",), what="IEEE binary64"
+for _arithmetic in reversed(ARITHMETICS.values()):
+    add_format(
+        Format(
+            _arithmetic.name,
+            1,
+            _arithmetic.bytes,
+            _arithmetic.c_type,
+            exact=frozenset({_arithmetic.name}),
+            precisions=at_least(_arithmetic.name),
+            what=f"IEEE binary{_arithmetic.bits}",
+        )
     )
-)
-add_format(Format("float32", 1, 4, "float", exact=frozenset({"float32"}), what="IEEE binary32"))
 for _name, _exponent, _fraction, _what in (
     ("float16", 5, 10, "IEEE binary16: 11 bits, up to 65504"),
     ("bfloat16", 8, 7, "the upper half of IEEE binary32: 8 bits, up to 3.4e38"),
@@ -262,11 +265,9 @@ for _name, _exponent, _fraction, _what in (
             what=_what,
         )
     )
-for _name, _bytes, _exact, _precisions in (
-    ("int32", 4, ("float32",), PRECISIONS),
-    ("int64", 8, ("float64",), ("float64",)),
-):
-    _what = f"whole numbers of {8 * _bytes} bits"
+for _arithmetic in ARITHMETICS.values():
+    _name, _bytes = _arithmetic.dtype("int").name, _arithmetic.bytes
+    _what = f"whole numbers of {_arithmetic.bits} bits"
     add_format(
         Format(
             _name,
@@ -279,8 +280,8 @@ for _name, _bytes, _exact, _precisions in (
                 spare="8 * sizeof(lane_integer) - 32" if _bytes == 4 else "0",
             ),
             kinds=("int",),
-            exact=frozenset(_exact),
-            precisions=_precisions,
+            exact=frozenset({_arithmetic.name}),
+            precisions=at_least(_arithmetic.name),
             what=_what,
         )
     )
@@ -350,7 +351,7 @@ for _format in list(FORMATS.values()):
             add_format(
                 replace(_kept, name=f"{_format.name}-{_packing.name}", packing=_packing, version=_version)
             )
-for _format in (FORMATS["float64"], FORMATS["float32"]):
+for _format in [FORMATS[name] for name in reversed(PRECISIONS)]:
     add_format(replace(_format, name=f"{_format.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 
 

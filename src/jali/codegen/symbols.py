@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jali.codegen import directions as dirs
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.language import arithmetic, choices, conversions, leaves, rejection_loops
 from jali.codegen.lines import trace_error, user_line
@@ -492,7 +493,7 @@ class Accumulator(WithoutValue):
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
-        exact = self._gathered.whole or self._trace.precision == "float32"  # reals would round it
+        exact = self._gathered.whole or ARITHMETICS[self._trace.precision].widens_whole
         if node.type.kind == "int" and not exact:
             node = conversions.convert(self._trace.builder, node, "real")
         values = self._gathered.values

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from jali import settings
+from jali.codegen.arithmetics import ARITHMETICS
 
 BLOCK_BITS = 26  # of an entry of a neighbour table; layouts of more blocks use more (core/halo/layout.hpp)
 
@@ -20,7 +21,7 @@ class Target:
 
     def lanes(self, precision: str) -> int:
         """Numbers of the given precision in one vector."""
-        return max(1, self.vector_bytes // (8 if precision == "float64" else 4))
+        return max(1, self.vector_bytes // ARITHMETICS[precision].bytes)
 
 
 @functools.cache

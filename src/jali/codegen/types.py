@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, StorageError
 from jali.files import value_shown
 
@@ -88,11 +89,7 @@ class Element:
 
     def numpy_dtype(self, precision: str) -> np.dtype[Any]:
         """`float64` or `float32`, or the complex or whole numbers of the same precision."""
-        if self.type.kind == "int":
-            return np.dtype("int64" if precision == "float64" else "int32")
-        if self.type.kind == "real":
-            return np.dtype(precision)
-        return np.dtype("complex128" if precision == "float64" else "complex64")
+        return ARITHMETICS[precision].dtype(self.type.kind)
 
     def check(self, array: np.ndarray, precision: str) -> None:
         """Raises LayoutError for numbers of another kind and for whole numbers that this precision cannot hold, StorageError for others

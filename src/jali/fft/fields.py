@@ -16,6 +16,7 @@ from jali import graph_recorder
 from jali.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.recorded import contiguous
+from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
@@ -82,7 +83,8 @@ def field_of(array: DistributedArray, lattice: Lattice, element: Element | None 
         )
     dtype = numpy_dtype(array.local)
     found = element or element_of(dtype, tuple(array.global_shape[lattice.ndim :]))
-    field = Field(lattice, found, "float32" if dtype in (np.float32, np.complex64) else "float64")
+    arithmetic = arithmetic_of(dtype)
+    field = Field(lattice, found, PRECISIONS[-1] if arithmetic is None else arithmetic.name)
     return set_from(field, array)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 import jali
 from jali import io
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.directions import Direction
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
@@ -396,7 +397,7 @@ class GaugeField(WithoutOperators):
             self.local_links(),
             io.Box(lattice.local_origin, lattice.local_extents),
             lattice.extents,
-            precision=precision or (64 if self.precision == "float64" else 32),
+            precision=precision or ARITHMETICS[self.precision].bits,
             plaquette=mean_plaquettes(self)[0],
             link_trace=mean_link_trace(self),
             metadata=metadata,
@@ -446,7 +447,7 @@ def require_header(file: io.ConfigurationFile, U: GaugeField, consequence: str =
         math.nan if file.plaquette is None else mean_plaquettes(U)[0],
         math.nan if file.link_trace is None else mean_link_trace(U),
     )
-    mismatch = file.header_mismatch(*found, precision=32 if U.precision == "float32" else 64)
+    mismatch = file.header_mismatch(*found, precision=ARITHMETICS[U.precision].bits)
     if mismatch:
         raise FileFormatError(f"header mismatch: {mismatch}{consequence}")
 

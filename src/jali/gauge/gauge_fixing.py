@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import jali
+from jali.codegen.arithmetics import PRECISIONS
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.gauge.field import GaugeField
 from jali.gauge.link_colours import link_colours
@@ -158,7 +159,9 @@ def _fix(
             advice = "the links hold infinities or nan"
         elif atol < (least := _ROUNDING * float(np.finfo(U.precision).eps) ** 2):
             advice = f"by its rounding {U.precision} ends near {least:.0e}" + (
-                f", GaugeField(lattice, {U.group}).assign(U) goes further" if U.precision == "float32" else ""
+                f", GaugeField(lattice, {U.group}).assign(U) goes further"
+                if U.precision != PRECISIONS[-1]
+                else ""
             )
         raise SolverError(
             f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {atol:g}; {advice}"

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen.arithmetics import widest
 from jali.codegen.directions import Direction, Offset
 from jali.codegen.lines import trace_error
-from jali.codegen.storage_formats import PRECISIONS, ArrayArgument, FieldArgument
+from jali.codegen.storage_formats import ArrayArgument, FieldArgument
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError
@@ -263,8 +264,8 @@ def lattice_of(name: str, fields: list[Field], lattice: Any) -> Any:
 
 
 def common_precision(fields: list[Field]) -> str:
-    """The arithmetic of a call: the widest precision of its fields (`storage_formats.py`)."""
-    return max((f.precision for f in fields), key=PRECISIONS.index, default="float64")
+    """The arithmetic of a call: the widest precision of its fields (`arithmetics.py`)."""
+    return widest(f.precision for f in fields)
 
 
 def scalars_of(arguments: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_overflow
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
@@ -203,7 +204,7 @@ class _Binding:
                 self.cost.bytes_least,
                 self.cost.bytes_moved,
                 self.cost.flops,
-                8 if program.precision == "float64" else 4,
+                ARITHMETICS[program.precision].bytes,
             ),
             rows=launch_layout.rows,
             indirect=indirect,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jali import _core
-from jali.codegen.storage_formats import PRECISIONS
+from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
 from jali.errors import DeviceError, LayoutError, ParameterError
 
@@ -125,13 +125,13 @@ def storage_of(lattice: Lattice, array: BorrowedArray, element: Element) -> tupl
         raise LayoutError(
             f"an array of {element} on this rank's box has shape {box + element.numpy_shape}, this one {shape}"
         )
-    kept = "float32" if array.dtype.itemsize == (8 if array.dtype.kind == "c" else 4) else "float64"
-    if array.dtype != element.numpy_dtype(kept):
+    arithmetic = arithmetic_of(array.dtype)
+    if arithmetic is None or array.dtype != element.numpy_dtype(arithmetic.name):
         possible = " or ".join(str(element.numpy_dtype(p)) for p in reversed(PRECISIONS))
         raise LayoutError(f"an array of {element} is one of {possible}, not of {array.dtype}")
     if element.type.kind == "int":
-        return kept, {"float64": "int64", "float32": "int32"}[kept]
-    return kept, f"{kept}-spin-first" if element.spinor else kept
+        return arithmetic.name, arithmetic.dtype("int").name
+    return arithmetic.name, f"{arithmetic.name}-spin-first" if element.spinor else arithmetic.name
 
 
 def in_rows(fields: Sequence[Field]) -> frozenset[int]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from jali import _core, graph_recorder
 from jali.codegen import state as tracing
+from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, widest
 from jali.codegen.lines import trace_error
-from jali.codegen.storage_formats import PRECISIONS, plain, stored
+from jali.codegen.storage_formats import plain, stored
 from jali.codegen.symbols import Site
 from jali.codegen.types import KINDS, Element
 from jali.errors import LayoutError, UnsetError
@@ -58,10 +59,12 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 def precision_named(given: Any) -> str:
     """A precision by its name or as a type of NumPy's. Raises LayoutError."""
-    of_numpy = isinstance(given, np.dtype) or given is np.float64 or given is np.float32
+    of_numpy = isinstance(given, np.dtype) or any(given is a.dtype("real").type for a in ARITHMETICS.values())
     name = np.dtype(given).name if of_numpy else given
     if not isinstance(name, str) or name not in PRECISIONS:
-        raise LayoutError(f"precision {value_shown(given)} is unknown; use 'float64' or 'float32'")
+        raise LayoutError(
+            f"precision {value_shown(given)} is unknown; use {' or '.join(map(repr, reversed(PRECISIONS)))}"
+        )
     return name
 
 
@@ -232,7 +235,7 @@ class Field(FieldArithmetic):
             )
         from jali.lattice.recoding import recode_on_host, recode_on_lattice
 
-        precision = max(self.precision, other.precision, key=PRECISIONS.index)
+        precision = widest((self.precision, other.precision))
         copy: Callable[[], Any]
         with self.lattice.lock:
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:

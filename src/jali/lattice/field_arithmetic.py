@@ -16,8 +16,8 @@ import numpy as np
 
 from jali import graph_recorder
 from jali.codegen import state as tracing
+from jali.codegen.arithmetics import PRECISIONS, widest
 from jali.codegen.lines import trace_error, user_line
-from jali.codegen.storage_formats import PRECISIONS
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
 from jali.files import name_shown, value_shown
@@ -413,7 +413,7 @@ class FieldExpression(FieldArithmetic):
 
     @property
     def _precision(self) -> str:
-        return max((field.precision for field in self.members), key=PRECISIONS.index)
+        return widest(field.precision for field in self.members)
 
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, as of a field; all of it is computed."""
@@ -478,8 +478,8 @@ def _as_reals(a: FieldExpression) -> FieldExpression:
     """Whole numbers as real ones of double precision, whose products lose no bits; others as they are."""
     if a.element().type.kind != "int":
         return a
-    if a._precision != "float64":
-        a = a._computed(None).astype("float64")._expression()
+    if a._precision != PRECISIONS[-1]:
+        a = a._computed(None).astype(PRECISIONS[-1])._expression()
     return _join("*", FieldExpression("n0", (), (1.0,), ()), a)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jali import _core, comm, devices, graph_recorder, settings
 from jali.amounts import counted
 from jali.codegen import target
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.directions import Direction, directions
 from jali.codegen.storage_formats import wires
 from jali.codegen.types import Element
@@ -407,7 +408,7 @@ class Lattice(LatticeBase):
             )
         if lanes not in self._layouts:
             layout = _core.Layout(self.partition, self.rank, lanes)
-            tile = _cache_tile(layout.block_extents, layout.lanes * (8 if precision == "float64" else 4))
+            tile = _cache_tile(layout.block_extents, layout.lanes * ARITHMETICS[precision].bytes)
             if tile:
                 layout = _core.Layout(self.partition, self.rank, lanes, tile)
             self._layouts[lanes] = layout

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from jali import comm, io
-from jali.codegen.storage_formats import FORMATS, PRECISIONS
+from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
+from jali.codegen.storage_formats import FORMATS
 from jali.codegen.types import Element, element_named
 from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path, shown, value_shown
@@ -244,7 +245,9 @@ def _foreign(path: str, outline: Outline, request: _LoadRequest) -> tuple[Elemen
 
 
 def _precision_of(dtype: np.dtype[Any] | None) -> str:
-    """The precision that holds numbers of this type: float32 where that of `Lattice.wrap` is, and for 16-bit floats."""
+    """The arithmetic that holds numbers of this type: that of `Lattice.wrap`, for 16-bit floats the narrowest, else the widest."""
     assert dtype is not None
-    in_32_bits = (np.float16, np.float32, np.complex64, np.int32)
-    return "float32" if dtype.newbyteorder("=") in in_32_bits else "float64"
+    if dtype.newbyteorder("=") == np.float16:
+        return PRECISIONS[0]
+    found = arithmetic_of(dtype.newbyteorder("="))
+    return PRECISIONS[-1] if found is None else found.name

@@ -17,6 +17,7 @@ from jali import _core, graph_recorder, settings
 from jali._core import LaunchTrial
 from jali.amounts import counted
 from jali.codegen import kernel_cache
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import CompileError, DeviceError, ParameterError, RecordingError
 from jali.tune import (
     DEFAULT_LAUNCH,
@@ -253,7 +254,7 @@ class LaunchTuning:
 
     def _try_sites_per_thread(self, autotuner: Autotuner, kernel: Any) -> None:
         """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
-        words = kernel.text.analysis.loads * (2 if kernel.program.precision == "float64" else 1)
+        words = kernel.text.analysis.loads * (ARITHMETICS[kernel.program.precision].bits // 32)
         registers = registers_of(kernel)
         if self.width > 1 and room_for(self.width, registers, words):
             autotuner.try_candidate(DEFAULT_LAUNCH.with_sites(1, self.width).name)

@@ -219,7 +219,7 @@ def kernel_seconds(device: Device, work: Work, precision: str, kept: int, places
     if work.sites == 0:
         return 0.0
     from_memory = 1.0 if kept == 0 or not device.cache_size else min(1.0, kept / (device.cache_size * MEGA))
-    rate = device.float64 if precision == "float64" else device.float32
+    rate = float(getattr(device, precision))
     return math.hypot(
         work.least * from_memory / (device.memory * GIGA),
         work.moved / (device.cache * places * GIGA),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError
 from jali.lattice.algebra import inner, norm2
 from jali.lattice.base import what_differs
@@ -88,7 +89,7 @@ class FieldVectors:
         """Of its arithmetic: one rounding, relative. Raises LayoutError for whole numbers, which have none."""
         if x.element.type.kind == "int":
             raise LayoutError(f"{x.name} holds whole numbers; solvers compute with real and complex ones")
-        return 2.0**-52 if x.precision == "float64" else 2.0**-23
+        return ARITHMETICS[x.precision].epsilon
 
     def precision(self, x: Field) -> str:
         """Of its arithmetic, by name."""

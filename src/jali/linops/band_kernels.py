@@ -13,18 +13,18 @@ import numpy as np
 from jali import graph_recorder
 from jali.array_namespaces import ArrayNamespace, numpy_dtype
 from jali.codegen import kernel_cache
+from jali.codegen.arithmetics import arithmetic_of
 from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.linops.bands import Arithmetic, ByCore, ByLibrary, Combination
 
 THREADS, EACH = 256, 4  # of a block; elements of a thread
-PRECISIONS = {"float32": "float32", "complex64": "float32", "float64": "float64", "complex128": "float64"}
 
 
 def arithmetic_on(namespace: ArrayNamespace, out: Any) -> Arithmetic:
     """What computes results like `out`: the core on NumPy's arrays, kernels on a device for types that they have, else the library."""
     if namespace.name == "numpy":
         return ByCore()
-    if not is_on_device(out) or numpy_dtype(out).name not in PRECISIONS:
+    if not is_on_device(out) or numpy_dtype(out).kind not in "fc" or arithmetic_of(numpy_dtype(out)) is None:
         return ByLibrary(namespace.xp)
     return ByKernel(namespace, out)
 
@@ -36,7 +36,9 @@ class ByKernel(Arithmetic):
         graph_recorder.refuse_call("a derivative of arrays")
         self.namespace, self.gpu, self.stream = namespace, gpu_of(out), namespace.stream(out)
         dtype = numpy_dtype(out)
-        self.precision, self.parts = PRECISIONS[dtype.name], 2 if dtype.kind == "c" else 1
+        arithmetic = arithmetic_of(dtype)
+        assert arithmetic is not None, "arithmetic_on chose another"
+        self.precision, self.parts = arithmetic.name, 2 if dtype.kind == "c" else 1
 
     def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
         rows, count = (1, *out.shape)[-2:]

@@ -19,6 +19,7 @@ import numpy as np
 
 from jali import _core
 from jali.codegen import compiler, target
+from jali.codegen.arithmetics import ARITHMETICS
 
 SOURCE = r"""
 typedef {scalar} V __attribute__((vector_size({bytes})));
@@ -64,7 +65,7 @@ def _fma_chains(precision: str, width: int) -> str:
     if width not in _FMA_FORMS:
         return portable
     macro, register = _FMA_FORMS[width]
-    name = "vfmadd213pd" if precision == "float64" else "vfmadd213ps"
+    name = f"vfmadd213p{ARITHMETICS[precision].letter}"
     instructions = "\n".join(
         f'asm volatile("{name} %2, %1, %0" : "+{register}"(a{i}) : "{register}"(m), "{register}"(c));'
         for i in range(12)
@@ -76,16 +77,20 @@ def _fma_chains(precision: str, width: int) -> str:
 def _library(precision: str) -> ctypes.CDLL:
     """The compiled roof kernels. Raises CompileError."""
     width = target.host().vector_bytes
-    scalar, suffix = ("double", "") if precision == "float64" else ("float", "f")
+    arithmetic = ARITHMETICS[precision]
     with tempfile.TemporaryDirectory(prefix="jali-roofs-") as name:
         folder = Path(name)
         (folder / "roofs.cpp").write_text(
-            SOURCE.format(scalar=scalar, bytes=width, suffix=suffix, peak=_fma_chains(precision, width))
+            SOURCE.format(
+                scalar=arithmetic.c_type,
+                bytes=width,
+                suffix=arithmetic.suffix,
+                peak=_fma_chains(precision, width),
+            )
         )
         compiler.find_compiler().compile(folder / "roofs.cpp", folder / "roofs.so", folder)
         library = ctypes.CDLL(str(folder / "roofs.so"))
-    real = ctypes.c_double if precision == "float64" else ctypes.c_float
-    library.peak.restype = library.read_all.restype = real
+    library.peak.restype = library.read_all.restype = np.ctypeslib.as_ctypes_type(arithmetic.dtype("real"))
     return library
 
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jali.codegen.arithmetics import PRECISIONS
 from jali.comm import validation
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.profile import device_roofs, host_roofs
 
 MOST_THREADS = 4096
-PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Roofs:
         return asdict(self)
 
 
-def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] = PRECISIONS) -> Roofs:
+def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] = PRECISIONS[::-1]) -> Roofs:
     """Measures all roofs now, of a device of the core or of this host with `threads` threads; takes about a second.
 
     Raises CompileError without a compiler, MemoryError, DeviceError, ParameterError.
@@ -55,7 +55,7 @@ def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] =
     names = validation.each(precisions)
     if not all(isinstance(name, str) and name in PRECISIONS for name in names):
         raise ParameterError(
-            f"precisions are some of {', '.join(map(repr, PRECISIONS))}, not {value_shown(precisions)}"
+            f"precisions are some of {', '.join(map(repr, reversed(PRECISIONS)))}, not {value_shown(precisions)}"
         )
     if gpu is not None:
         return Roofs(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
+from jali.codegen.arithmetics import ARITHMETICS
 
 # The same as Span in core/device/timeline.hpp.
 SPAN = np.dtype(
@@ -36,7 +37,7 @@ EXCHANGING = ("produce", "pack", "transport", "unpack")
 COMBINING = ("send", "receive", "copy", "reduce")
 
 
-_PRECISIONS = {8: "float64", 4: "float32"}
+_PRECISIONS = {arithmetic.bytes: arithmetic.name for arithmetic in ARITHMETICS.values()}
 
 
 @dataclass(frozen=True, slots=True)

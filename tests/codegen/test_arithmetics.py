@@ -1,0 +1,79 @@
+"""Arithmetics are entries of one table; nothing else compares their names."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jali
+from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, Arithmetic, arithmetic_of, at_least, widest
+from jali.codegen.storage_formats import FORMATS
+
+PACKAGE = Path(jali.__file__).parent
+# types of arrays, of whatever library, not of what kernels compute in
+ARRAYS = {
+    PACKAGE / "comm" / "elements.py",
+    PACKAGE / "fft" / "steps.py",
+    PACKAGE / "arrays" / "file_formats" / "segy.py",
+}
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS.values(), ids=lambda a: a.name)
+def test_columns_are_those_of_numpy(arithmetic: Arithmetic) -> None:
+    real = arithmetic.dtype("real")
+    assert real.name == arithmetic.name
+    assert real.itemsize == arithmetic.bytes == arithmetic.dtype("int").itemsize
+    assert arithmetic.dtype("complex").itemsize == 2 * arithmetic.bytes
+    assert arithmetic.epsilon == np.finfo(real).eps
+    assert {np.dtype(np.single): "s", np.dtype(np.double): "d"}[real] == arithmetic.letter
+    largest = 2**31 - 1 if arithmetic.bits == 32 else 2**63 - 1
+    rounds = int(real.type(largest)) != largest
+    assert arithmetic.widens_whole == (rounds and int(float(largest)) == largest)
+    assert FORMATS[arithmetic.name].unit_bytes == arithmetic.bytes
+
+
+def test_arithmetics_are_ordered_by_width() -> None:
+    assert [ARITHMETICS[name].bits for name in PRECISIONS] == sorted(a.bits for a in ARITHMETICS.values())
+    assert widest(["float32", "float64", "float32"]) == "float64"
+    assert widest(["float32"]) == "float32"
+    assert widest([]) == "float64"
+    assert at_least("float32") == ("float32", "float64")
+    assert at_least("float64") == ("float64",)
+
+
+def test_an_arithmetic_is_known_by_types_of_its_numbers_alone() -> None:
+    for name, types in (("float32", "f4 c8 i4"), ("float64", "f8 c16 i8")):
+        for text in types.split():
+            assert arithmetic_of(np.dtype(text)) is ARITHMETICS[name]
+    for text in ("f2", "i2", "u4", "?", "U3", "g"):
+        assert arithmetic_of(np.dtype(text)) is None
+
+
+def names_compared(node: ast.AST) -> bool:
+    """`precision == "float64"`, and dictionaries with these names as keys."""
+    if isinstance(node, ast.Compare):
+        parts: list[ast.AST] = [node.left, *node.comparators]
+    elif isinstance(node, ast.Dict):
+        parts = [key for key in node.keys if key is not None]
+    else:
+        return False
+    return any(isinstance(part, ast.Constant) and part.value in PRECISIONS for part in parts)
+
+
+def test_no_code_compares_names_of_arithmetics() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path not in ARRAYS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if names_compared(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ['p == "float64"', '"float32" != p', '{"float64": 8, "float32": 4}[p]'])
+def test_a_comparison_of_names_is_found(text: str) -> None:
+    assert any(map(names_compared, ast.walk(ast.parse(text))))
