@@ -16,7 +16,7 @@ by `tests/baselines/renamed.toml` (its tables `[mutants.files]`, from old path t
 
 Mutants are applied to a checkout of their own (`--checkout`, else a clone in build/mutants, which gets an environment), never to this
 one: `--make` to the commit of the record, the others to the last commit of this checkout. After a change in C++, ninja builds what it
-touches. Then the tests of the area run: of each folder the test files that speak most of the changed file, and after these all others,
+touches. Then the tests of the area run: of each folder the three test files that speak most of the changed file, then seven more of each,
 folder by folder, those first that take less time. The first failure ends the search, and so does a test that hangs. A folder that does not
 end in `SECONDS` (more on a machine that has more to do than it has cores) says nothing: it is recorded as not finished. Several
 processes make one record: `--share 0/2` and `--share 1/2`, each with a checkout of its own. A mutant that nothing notices is recorded
@@ -55,7 +55,7 @@ RECORD = Path("tests/baselines/mutants.json")
 RENAMED = Path("tests/baselines/renamed.toml")
 SEED = 47
 COUNT = 15  # mutants of an area
-NEAREST = 3  # test files of a folder that run before all others
+NEAREST, MOST = 3, 10  # test files of a folder that run before all others; that run at all
 SECONDS = 120  # a folder of tests; a single test has three quarters of it
 # What these make is read by people only, as errors are.
 TEXTS = re.compile(r"describe|explain|text\b|text_|stage_name|refuse|__repr__|__str__")
@@ -784,7 +784,7 @@ def killed_by(
     """What the folders of tests say of a mutant that is in place: the nearest files of each folder first, then the others."""
     files = {folder: ordered_targets(checkout, folder, mutant["file"]) for folder in folders}
     rounds = [(folder, targets[:NEAREST]) for folder, targets in files.items()]
-    rounds += [(folder, targets[NEAREST:]) for folder, targets in files.items() if targets[NEAREST:]]
+    rounds += [(folder, targets[NEAREST:MOST]) for folder, targets in files.items() if targets[NEAREST:]]
     verdicts = collections.defaultdict(set)
     for folder, targets in rounds:
         checkout.fresh_work()
@@ -796,7 +796,8 @@ def killed_by(
         if verdict in ("failed", "hung"):
             return {"killed_by": folder, "how": "test" if verdict == "failed" else "timeout", "test": test}
         verdicts[folder].add(verdict)
-    return {"killed_by": None, "not_finished": [folder for folder in folders if "late" in verdicts[folder]]}
+    late = [folder for folder in folders if "late" in verdicts[folder] or len(files[folder]) > MOST]
+    return {"killed_by": None, "not_finished": late}
 
 
 def slowness() -> float:
