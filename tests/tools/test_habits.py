@@ -54,6 +54,12 @@ def variable(name: str) -> list[str]:
     return words.split()
 
 
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by these names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_oldest_python_is_that_of_the_package() -> None:
     assert PYPROJECT["project"]["requires-python"] == f">={pythons()[0]}"
     assert PYPROJECT["tool"]["mypy"]["python_version"] == pythons()[0]
