@@ -10,6 +10,7 @@ from support import random_field
 
 import jali
 from jali import EVEN, ODD, Complex, Field, Lattice, Random, Real, Vector
+from jali.codegen import state
 
 pytestmark = pytest.mark.lanes
 
@@ -442,3 +443,19 @@ def test_two_loops_in_one_function():
     assert np.all(out[...][..., 0] < 0.3)
     assert np.all((out[...][..., 1] > 0.6) & (out[...][..., 1] < 1))
     assert f.exhausted == 0
+
+
+def test_the_last_counter_of_a_site_is_used_and_no_more(monkeypatch):
+    """A counter gives two numbers."""
+    monkeypatch.setattr(state, "MOST_DRAWS", 2)
+
+    def drawing(count):
+        @jali.site_function
+        def draw(X, out, rng):
+            out[X] = sum(rng.uniform(X) for _ in range(count))
+
+        draw(Field(Lattice(4, 4), Real()), Random(1))
+
+    drawing(4)
+    with pytest.raises(jali.TraceError, match="more than 4 random numbers at a site"):
+        drawing(5)

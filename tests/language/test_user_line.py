@@ -15,6 +15,7 @@ import pytest
 
 import jali
 from jali.codegen import ir
+from jali.codegen.lines import line_of_function
 from jali.codegen.storage_formats import plain
 from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, field_strength, staple, staple_sum
@@ -227,3 +228,15 @@ def test_names_of_the_language_stay_as_they_are():
     assert report.name == "phi"
     assert list(report.writes) == ["φ"]
     assert jali.inspect(jali.site_function(lambda X, a: a.__setitem__(X, 1.0)), A).name == "<lambda>"
+
+
+@pytest.mark.parametrize("function", [field_strength, len], ids=["of jali", "without code"])
+def test_a_function_that_is_not_the_users_is_where_the_user_gives_it(function):
+    assert __file__ in line_of_function(function)
+    assert "field_strength" not in line_of_function(function)
+
+
+def test_a_function_of_the_user_is_where_it_is_defined():
+    def mine(): ...
+
+    assert f"{__file__}:{mine.__code__.co_firstlineno}" in line_of_function(mine)
