@@ -16,7 +16,7 @@ from typing import Any
 from jali import io
 from jali.amounts import counted
 from jali.cli.schema import RunParameters
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.comm import Communicator
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.files import require_memory, shown
@@ -226,7 +226,7 @@ def _refuse_other_numbers(parameters: RunParameters, checkpoint: io.Checkpoint) 
     creutz = parameters.update.algorithm == "heatbath" and needs_creutz(
         group_order(parameters), gauge.beta, len(extents)
     )
-    if parameters.run.precision == PRECISIONS[0] or (group_order(parameters) > 1 and creutz):
+    if ARITHMETICS[parameters.run.precision].bits == 32 or (group_order(parameters) > 1 and creutz):
         raise FileFormatError(
             f"{checkpoint.path} is of an earlier version of jali, whose updates in float32 and at small beta drew other numbers; "
             "its chain cannot be continued exactly. Begin another run from its links: jali convert DIR FILE.ildg, then "

@@ -60,9 +60,8 @@ class Operation:
 
     # where its value comes from
     constant: bool = False  # attrs[0] is a number that is known while tracing
-    argument: Callable[[Node], tuple[int, int]] | None = (
-        None  # slot and component of a number that is an argument
-    )
+    # slot and component of a number that is an argument
+    argument: Callable[[Node], tuple[int, int]] | None = None
     everywhere: bool = False  # it has no arguments, and the same value at all sites
     reads: bool = False  # a field: attrs are its slot and the offset
     looks_up: bool = False  # an array that is an argument: attrs[0] is its slot, args are indices
@@ -75,13 +74,11 @@ class Operation:
     # what may be done with it
     wide: bool = False  # doubles in kernels of any precision, which only sums take
     sendable: bool = True  # a halo item may contain it
-    bounds: Bounds | None = (
-        None  # of a whole number: from those of its arguments and the extents of the lattice
-    )
+    # least and largest value of a whole number, by those of its arguments and the extents of the lattice
+    bounds: Bounds | None = None
     steps: Callable[..., int] | None = None  # its value, of whole numbers that a call knows
-    gives_whole: Callable[[Node], bool] | None = (
-        None  # whether its value is a whole number, though it is real
-    )
+    # whether its value is a whole number, though it is real
+    gives_whole: Callable[[Node], bool] | None = None
 
     def __call__(self, nodes: Builder, *arguments: Any) -> Node:
         return self.make(nodes, *arguments)
