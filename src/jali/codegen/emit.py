@@ -43,7 +43,7 @@ def counts_overflow(program: SiteProgram) -> bool:
 def emit(program: SiteProgram, lowering: Lowering) -> KernelText:
     """The C++ text of a program."""
     elsewhere = frozenset().union(*(item.cone for item in lowering.items))
-    return _Emitter(program, lowering, analyse(program, elsewhere)).run()
+    return Emitter(program, lowering, analyse(program, elsewhere)).run()
 
 
 def _number(value: float) -> str:
@@ -55,7 +55,9 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-class _Emitter(Writer):
+class Emitter(Writer):
+    """Writes the kernel of a program over sites; heirs write those of programs over something else."""
+
     def __init__(self, program: SiteProgram, lowering: Lowering, analysis: Analysis):
         self.program = program
         self.lowering = lowering
@@ -151,16 +153,21 @@ class _Emitter(Writer):
 
     def run(self) -> KernelText:
         program, analysis = self.program, self.analysis
-        for position, node in enumerate(analysis.order):
+        self.write()
+        neighbours = most_neighbours(program, self.lowering, analysis)
+        return KernelText(program.name, self.assemble(), self.parameters, analysis, neighbours)
+
+    def write(self) -> None:
+        """The lines of one site: its values, then what becomes of them."""
+        for position, node in enumerate(self.analysis.order):
             self.position = position
             self.emit(node)
             self.arrays.release(position)
-        self.position = len(analysis.order)
-        self._effects()
-        neighbours = most_neighbours(program, self.lowering, analysis)
-        return KernelText(program.name, self._assemble(), self.parameters, analysis, neighbours)
+        self.position = len(self.analysis.order)
+        self.effects()
 
-    def _effects(self) -> None:
+    def effects(self) -> None:
+        """The lines that store, sum and send values."""
         component = 0
         outputs = [e for e in self.program.effects if isinstance(e, Output)]
         if outputs and (self.lowering.gpu or self._may_overflow()):
@@ -273,7 +280,8 @@ class _Emitter(Writer):
             return "sign_bits()" if reduction == "max_whole" else "~sign_bits()"  # the least, the largest
         return self.constant(float("-inf") if reduction == "max" else float("inf"))
 
-    def _assemble(self) -> str:
+    def assemble(self) -> str:
+        """The text around the lines of a site."""
         program, analysis = self.program, self.analysis
         out = [
             f"// {program.name}: {analysis.flops} flops, reads {analysis.loads} and writes {analysis.stores} reals per site."
