@@ -13,6 +13,7 @@ import pytest
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
 from jali.codegen.language import arithmetic
+from jali.codegen.number_kernels import NumberProgram, Summed, program_of_numbers
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
@@ -262,7 +263,8 @@ def test_every_operation_can_be_reached():
     (whole,) = trace_function(
         whole_sums, [], [ArrayArgument("int", (2,)), "sum"], ["k", "total"], 2, "float32"
     ).programs
-    effects = [*program.effects, *whole.effects]
+    numbers = program_of_numbers(NumberProgram((Summed(0, "sum"),), (0,), (1,)))
+    effects = [*program.effects, *whole.effects, *numbers.effects]
     reached = {node.op for effect in effects for node in reachable([effect.value])}
     assert reached == set(OPERATIONS)
 

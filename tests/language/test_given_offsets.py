@@ -47,6 +47,21 @@ def test_sums_of_products_are_the_two_point_function():
     assert np.allclose(per, (v * np.roll(v, -2, 0)).sum(0))
 
 
+def test_quotients_remainders_and_choices_of_whole_numbers_are_steps():
+    lattice = Lattice(*EXTENTS)
+    f = random_field(lattice, Complex(), 1)
+    out, values = f.like(), f[...]
+
+    @jali.site_function
+    def moved(X, out, f, k, mu):
+        out[X] = f[X + mu * jali.where((k > 2) & (k != 4), k % 4 - 2, -(k // 3))]
+
+    for k in range(-5, 8):
+        moved(out, f, k, lattice.directions[0])
+        steps = k % 4 - 2 if k > 2 and k != 4 else -(k // 3)
+        assert np.array_equal(out[...], np.roll(values, -steps, 0)), k
+
+
 def test_other_numbers_compile_nothing():
     lattice = Lattice(9, 5)
     f = random_field(lattice, Real(), 3)
@@ -117,7 +132,11 @@ R = Field(L, Real())
         (lambda X, a, k: k[1], np.array([1.0, 2.0]), r"and k\[1\] is a real: pass an int"),
         (lambda X, a, k: k[1], [1, 2.5], r"and k\[1\] is a real: pass an int"),
         (lambda X, a, k: 2.5 * k, 1, "not by a real"),
-        (lambda X, a, k: k % 2, 1, "made of arguments by ., - and .; mod is none of these"),
+        (
+            lambda X, a, k: jali.where(2.5 * k < 1, k, 1),
+            1,
+            "made of whole numbers.*; mul of a real is none of these",
+        ),
         (lambda X, a, k: k, 1 << 30, "offsets go up to"),
     ],
 )

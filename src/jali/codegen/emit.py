@@ -58,6 +58,8 @@ def _number(value: float) -> str:
 class Emitter(Writer):
     """Writes the kernel of a program over sites; heirs write those of programs over something else."""
 
+    first_parameter = FIRST_PARAMETER
+
     def __init__(self, program: SiteProgram, lowering: Lowering, analysis: Analysis):
         self.program = program
         self.lowering = lowering
@@ -138,7 +140,7 @@ class Emitter(Writer):
     def parameter(self, parameter: KernelParameter) -> int:
         if parameter not in self.parameters:
             self.parameters.append(parameter)
-        return FIRST_PARAMETER + self.parameters.index(parameter)
+        return self.first_parameter + self.parameters.index(parameter)
 
     def field(self, slot: int) -> str:
         """The name of a field's base pointer; numbered by first use, so that the text does not depend on the bound
@@ -347,10 +349,7 @@ class Emitter(Writer):
             head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
         head.append("(void)extents;")
-        for k, parameter in enumerate(self.parameters):
-            head += _declare(parameter, FIRST_PARAMETER + k, self.lowering, program)
-        for text, name in self.constants.items():
-            head.append(f"const real {name} = splat((JALI_REAL){text});")
+        head += self.declarations()
         lanes, numbering = self._site_number() if analysis.randoms else ([], [])
         head += lanes
         out += ["    " + line for line in head]
@@ -369,6 +368,15 @@ class Emitter(Writer):
             out += self._add_words()
         out += ["}", ""]
         return "\n".join(out)
+
+    def declarations(self) -> list[str]:
+        """The lines that name parameters and constants."""
+        lines = []
+        for k, parameter in enumerate(self.parameters):
+            lines += _declare(parameter, self.first_parameter + k, self.lowering, self.program)
+        return lines + [
+            f"const real {name} = splat((JALI_REAL){text});" for text, name in self.constants.items()
+        ]
 
     def _add_words(self) -> list[str]:
         """What a block has found, to what the device has: neighbouring sums together, every extreme by itself."""

@@ -20,7 +20,13 @@ Make = Callable[..., Node]
 Text = Callable[["Writer", Node], None]
 Flops = Callable[[Node], int]
 Range = tuple[float, float]  # least and largest value of a whole number; infinite where it is not known
+Compute = Callable[[Any], Callable[..., Any] | None]
 Bounds = Callable[[Node, list[Range], Sequence[int]], Range]
+
+
+def always(function: Callable[..., Any]) -> Compute:
+    """The column `compute` of an operation that is computed alike for all attributes and types."""
+    return lambda node: function
 
 
 def no_flops(node: Node) -> int:
@@ -40,7 +46,7 @@ class Fusion:
     text: Callable[[Writer, Node, Node, Node], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Operation:
     """One operation. Calling it makes a node: `add(nodes, a, b)`.
 
@@ -76,12 +82,17 @@ class Operation:
     sendable: bool = True  # a halo item may contain it
     # least and largest value of a whole number, by those of its arguments and the extents of the lattice
     bounds: Bounds | None = None
-    steps: Callable[..., int] | None = None  # its value, of whole numbers that a call knows
+    # what computes the value of a node from those of its arguments: Python's numbers, with the bits that kernels give in double
+    # precision; None where Python's functions have others
+    compute: Compute | None = None
     # whether its value is a whole number, though it is real
     gives_whole: Callable[[Node], bool] | None = None
 
     def __call__(self, nodes: Builder, *arguments: Any) -> Node:
         return self.make(nodes, *arguments)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
 
     def made(self, node: Node) -> bool:
         """Whether a node is one of this operation."""

@@ -96,15 +96,20 @@ def _known(value: Any) -> bool:
 
 
 def _evaluated(node: Node, number: Callable[[int, int], int]) -> int:
-    """The value of sums and products of whole numbers that are known or arguments; `number(slot, component)` is that of an argument."""
+    """The value of a formula of whole numbers that are known or arguments; `number(slot, component)` is that of an argument."""
     operation = described(node)
     if operation.constant:
-        return int(node.attrs[0])
+        return node.attrs[0]
+    compute = operation.compute and operation.compute(node)
+    if node.type.kind not in ("int", "bool") or (operation.argument is None and compute is None):
+        raise trace_error(
+            f"offsets are made of whole numbers that are arguments, by +, -, *, %, //, comparisons and jali.where; {node.op} of "
+            f"a {node.type} is none of these"
+        )
     if operation.argument is not None:
         return number(*operation.argument(node))
-    if operation.steps is None:
-        raise trace_error(f"offsets are made of arguments by +, - and *; {node.op} is none of these")
-    return operation.steps(*(_evaluated(a, number) for a in node.args))
+    assert compute is not None
+    return int(compute(*(_evaluated(a, number) for a in node.args)))
 
 
 class Value(Symbol):
@@ -180,7 +185,7 @@ class Value(Symbol):
         return self.copy()
 
     def __abs__(self) -> Value:
-        return Value(elementary.call(builder(), "abs", [self.node]))
+        return Value(elementary.call(builder(), "abs", self.node))
 
     def __pow__(self, power: Any) -> Value:
         if isinstance(power, int) and not isinstance(power, bool):
@@ -201,11 +206,11 @@ class Value(Symbol):
                 one = identity(shape[0]).node if shape else leaves.exact(builder(), 1)
                 return Value(conversions.convert(builder(), one, self.node.type.kind))
             return result.copy()
-        return Value(elementary.call(builder(), "pow", [self.node, lift(power)]))
+        return Value(elementary.call(builder(), "pow", self.node, lift(power)))
 
     def __rpow__(self, base: Any) -> Value:
         return (
-            Value(elementary.call(builder(), "pow", [lift(base), self.node]))
+            Value(elementary.call(builder(), "pow", lift(base), self.node))
             if _known(base)
             else NotImplemented
         )
@@ -332,7 +337,7 @@ class Value(Symbol):
             raise trace_error(
                 "round(x, digits) does not take symbols; round(x * 10**digits) / 10**digits does"
             )
-        return Value(elementary.call(builder(), "round", [self.node]))
+        return Value(elementary.call(builder(), "round", self.node))
 
     __complex__ = __trunc__ = __floor__ = __ceil__ = __float__
     __int__ = __index__
@@ -470,7 +475,7 @@ class Value(Symbol):
         """Exponential of a number or a square matrix."""
         if self.node.type.shape:
             return Value(groups.expm(builder(), self.node))
-        return Value(elementary.call(builder(), "exp", [self.node]))
+        return Value(elementary.call(builder(), "exp", self.node))
 
 
 def _method(described: Operation) -> Callable[..., Value]:

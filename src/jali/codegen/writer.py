@@ -62,7 +62,7 @@ class Lowering:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, overflow; of fields with indirect access (slot: their
+    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, overflow; of numbers kept, mirror, words; of fields with indirect access (slot: their
     # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()

@@ -28,11 +28,11 @@ from jali.lattice.arguments import randoms_of, scalars_of
 from jali.lattice.base import no_field
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import Domain
-from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
 from jali.lattice.launch_text import explain_launch
 from jali.lattice.lowering import bind
 from jali.lattice.overflow import raise_on_all_ranks
+from jali.lattice.scalar_parts import PendingSum, constant, number
 from jali.lattice.scalars import Scalar, address_of, evaluate_arguments, scalars_of_parts
 from jali.lattice.sums import (
     Sums,

@@ -23,7 +23,6 @@ from jali.files import value_shown
 from jali.lattice import borrowed_arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
-from jali.lattice.expressions import perform
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
 from jali.lattice.overflow import (
@@ -34,6 +33,7 @@ from jali.lattice.overflow import (
     raise_on_all_ranks,
     unreported_overflow,
 )
+from jali.lattice.scalar_parts import perform
 from jali.lattice.scalars import Scalar
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.lattice.field_arithmetic import FieldArithmetic
-from jali.lattice.scalars import Condition, Scalar
+from jali.lattice.scalars import Condition, Scalar, apply
 
 
 def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
@@ -43,17 +43,17 @@ def _one(
         if isinstance(x, Value):
             if x.shape and name == "exp":
                 return x.exp()
-            return Value(elementary.call(builder(), name, [x.node]))
+            return Value(elementary.call(builder(), name, x.node))
         if isinstance(x, WithoutValue):
             lift(x)
         if isinstance(x, FieldArithmetic):
             return x.applied(name)
-        if isinstance(x, Scalar) and name == "sqrt":
-            return x.sqrt()
+        if isinstance(x, Scalar):
+            return apply(elementary.call, (name,), x)
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of a number, of a symbol, or of a whole field."
+    function.__doc__ = f"`{name}` of a number, a `Scalar`, a symbol, or a whole field."
     return function
 
 
@@ -63,12 +63,14 @@ def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[
             return x.applied(name, y)
         if isinstance(y, FieldArithmetic):
             return y.applied_to(name, x)
+        if isinstance(x, Scalar) or isinstance(y, Scalar):
+            return apply(elementary.call, (ir_name,), x, y)
         if isinstance(x, Symbol) or isinstance(y, Symbol):
-            return Value(elementary.call(builder(), ir_name, [lift(x), lift(y)]))
+            return Value(elementary.call(builder(), ir_name, lift(x), lift(y)))
         return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of two numbers, symbols or whole fields."
+    function.__doc__ = f"`{name}` of two numbers, `Scalar`s, symbols or whole fields."
     return function
 
 

@@ -16,8 +16,8 @@ from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.graph_recorder import GraphRecorder, line
-from jali.lattice.expressions import evaluate, in_order
 from jali.lattice.lattice import Lattice
+from jali.lattice.scalar_parts import evaluate, in_order
 from jali.lattice.scalars import Condition, read
 
 CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition, by default

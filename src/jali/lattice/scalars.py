@@ -1,19 +1,31 @@
 """Numbers that stay where they are made: `Scalar`, the result of `lattice.sum(..., wait=False)`, and `Condition`.
 
-Arithmetic with them builds expressions (`expressions.py`), which are computed when a kernel or the program needs the value, in
-the IEEE operations that Python does: `float(a / b) == float(a) / float(b)`.
+Arithmetic with them applies operations of the site language to their parts (`scalar_parts.py`), which are computed when a kernel
+or the program needs the value. Sums, products, quotients and square roots are Python's: `float(a / b) == float(a) / float(b)`;
+elementary functions are those of kernels.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from jali import graph_recorder
+from jali.codegen.builder import Builder
+from jali.codegen.ir import BOOL, COMPLEX, REAL
+from jali.codegen.language import leaves
+from jali.codegen.language.arithmetic import add, div, mul, neg, sub
+from jali.codegen.language.choices import both, either, equal, less, less_equal, negation, not_equal, where
+from jali.codegen.language.conversions import complex_number
+from jali.codegen.language.elementary import call
+from jali.codegen.language.parts import imag, real
+from jali.codegen.operation import Operation
+from jali.codegen.types import Type
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
-from jali.lattice.expressions import Location, Node, compute, constant, evaluate, read_nodes
+from jali.lattice.scalar_parts import Location, ScalarPart, compute, constant, evaluate, read_nodes
 
 MOST_POWER = 64
 
@@ -23,7 +35,7 @@ class _LocatedValue:
 
     __slots__ = ("gpu", "parts", "reproducible")
 
-    def __init__(self, gpu: Any, parts: tuple[Node, ...], reproducible: bool = True):
+    def __init__(self, gpu: Any, parts: tuple[ScalarPart, ...], reproducible: bool = True):
         self.gpu = gpu
         self.parts = parts
         self.reproducible = reproducible
@@ -49,19 +61,20 @@ class Condition(_LocatedValue):
     def __bool__(self) -> bool:
         return read_nodes(self.gpu, self.parts)[0] != 0
 
-    def _combine(self, op: str, other: Any) -> Condition:
+    def _combine(self, operation: Operation, other: Any) -> Condition:
         if not isinstance(other, Condition):
             raise ParameterError(f"a condition combines with conditions, not with {value_shown(other)}")
-        return Condition(self.gpu, (Node(op, (self.parts[0], other.parts[0])),), self._with(other))
+        part = _holds(operation, self.parts[0], other.parts[0])
+        return Condition(self.gpu, (part,), self._with(other))
 
     def __and__(self, other: Any) -> Condition:
-        return self._combine("and", other)
+        return self._combine(both, other)
 
     def __or__(self, other: Any) -> Condition:
-        return self._combine("or", other)
+        return self._combine(either, other)
 
     def __invert__(self) -> Condition:
-        return Condition(self.gpu, (Node("not", self.parts),), self.reproducible)
+        return Condition(self.gpu, (_holds(negation, *self.parts),), self.reproducible)
 
     def where(self, a: Any, b: Any) -> Scalar:
         """`a` where the condition holds, else `b`."""
@@ -69,7 +82,9 @@ class Condition(_LocatedValue):
         reproducible = self._with(first) and self._with(second)
         count = max(len(first.parts), len(second.parts))
         pairs = zip(_parts(first, count), _parts(second, count), strict=True)
-        return Scalar(self.gpu, tuple(Node("where", (self.parts[0], x, y)) for x, y in pairs), reproducible)
+        return Scalar(
+            self.gpu, tuple(ScalarPart(where, (self.parts[0], x, y)) for x, y in pairs), reproducible
+        )
 
 
 class Scalar(_LocatedValue):
@@ -84,7 +99,9 @@ class Scalar(_LocatedValue):
     __slots__ = ("key", "variable")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, gpu: Any, parts: tuple[Node, ...], reproducible: bool = True, variable: bool = False):
+    def __init__(
+        self, gpu: Any, parts: tuple[ScalarPart, ...], reproducible: bool = True, variable: bool = False
+    ):
         super().__init__(gpu, parts, reproducible)
         self.key = (Scalar, len(parts))  # what a bound call depends on
         self.variable = variable
@@ -122,13 +139,19 @@ class Scalar(_LocatedValue):
     def conj(self) -> Scalar:
         """The complex conjugate."""
         return Scalar(
-            self.gpu, (self.parts[0], *(Node("negate", (p,)) for p in self.parts[1:])), self.reproducible
+            self.gpu, (self.parts[0], *(ScalarPart(neg, (p,)) for p in self.parts[1:])), self.reproducible
         )
 
     def sqrt(self) -> Scalar:
-        """The square root of a real number; nan of a negative one."""
-        self._real("sqrt")
-        return Scalar(self.gpu, (Node("sqrt", self.parts),), self.reproducible)
+        """The square root; nan of a negative real number."""
+        return apply(call, ("sqrt",), self)
+
+    def __abs__(self) -> Scalar:
+        return apply(call, ("abs",), self)
+
+    def _number(self) -> ScalarPart:
+        """A complex one as one number."""
+        return ScalarPart(complex_number, self.parts, type=COMPLEX)
 
     def assign(self, value: Any) -> Scalar:
         """Gives a `lattice.scalar(...)` another value, a number or a Scalar; in a graph, at every repetition. Returns self.
@@ -144,7 +167,7 @@ class Scalar(_LocatedValue):
             raise ParameterError("a complex number cannot be assigned to a real scalar")
         self.reproducible = self._with(given)
         before = dict.fromkeys(n for part in self.parts for n in part.dependents or () if n.location is None)
-        targets: list[tuple[Node, Location | None]] = [(node, None) for node in before]
+        targets: list[tuple[ScalarPart, Location | None]] = [(node, None) for node in before]
         for part, node in zip(self.parts, _parts(given, len(self.parts)), strict=True):
             assert part.location is not None
             targets.append((node, part.location))
@@ -158,56 +181,55 @@ class Scalar(_LocatedValue):
         if self.is_complex:
             raise ParameterError(f"{what} of a complex scalar; take .real or .imag")
 
-    def _combine(self, op: str, other: Any, swapped: bool = False) -> Any:
+    def _combine(self, rule: Rule, other: Any, swapped: bool = False) -> Any:
         if not isinstance(other, Scalar) and not _is_number(other):
             return NotImplemented
         given = _lifted(other, self)
         reproducible = self._with(given)
         a, b = (given, self) if swapped else (self, given)
-        return Scalar(self.gpu, _ARITHMETIC[op](a, b), reproducible)
+        return Scalar(self.gpu, rule(a, b), reproducible)
 
-    def _compare(self, op: str, other: Any, swapped: bool = False) -> Any:
+    def _compare(self, operation: Operation, other: Any, swapped: bool = False) -> Any:
         if not isinstance(other, Scalar) and not _is_number(other):
             return NotImplemented
         given = _lifted(other, self)
         reproducible = self._with(given)
-        if op in ("equal", "not_equal"):
+        together = _BY_PARTS.get(operation)
+        if together is not None:
             count = max(len(self.parts), len(given.parts))
             pairs = zip(_parts(self, count), _parts(given, count), strict=True)
-            nodes = [Node(op, pair) for pair in pairs]
-            if len(nodes) == 2:
-                nodes = [Node("and" if op == "equal" else "or", (nodes[0], nodes[1]))]
-            return Condition(self.gpu, (nodes[0],), reproducible)
+            nodes = [_holds(operation, *pair) for pair in pairs]
+            return Condition(self.gpu, (nodes[0] if count == 1 else _holds(together, *nodes),), reproducible)
         self._real("the order")
         given._real("the order")
         a, b = (given, self) if swapped else (self, given)
-        return Condition(self.gpu, (Node(op, (a.parts[0], b.parts[0])),), reproducible)
+        return Condition(self.gpu, (_holds(operation, a.parts[0], b.parts[0]),), reproducible)
 
     def __add__(self, other: Any) -> Any:
-        return self._combine("add", other)
+        return self._combine(_add, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return self._combine("subtract", other)
+        return self._combine(_subtract, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._combine("subtract", other, swapped=True)
+        return self._combine(_subtract, other, swapped=True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._combine("multiply", other)
+        return self._combine(_multiply, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._combine("multiply", other, swapped=True)
+        return self._combine(_multiply, other, swapped=True)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._combine("divide", other)
+        return self._combine(_quotient, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._combine("divide", other, swapped=True)
+        return self._combine(_quotient, other, swapped=True)
 
     def __neg__(self) -> Scalar:
-        return Scalar(self.gpu, tuple(Node("negate", (p,)) for p in self.parts), self.reproducible)
+        return Scalar(self.gpu, tuple(ScalarPart(neg, (p,)) for p in self.parts), self.reproducible)
 
     def __pos__(self) -> Scalar:
         return self
@@ -225,73 +247,109 @@ class Scalar(_LocatedValue):
         return result
 
     def __lt__(self, other: Any) -> Any:
-        return self._compare("less", other)
+        return self._compare(less, other)
 
     def __le__(self, other: Any) -> Any:
-        return self._compare("less_equal", other)
+        return self._compare(less_equal, other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._compare("less", other, swapped=True)
+        return self._compare(less, other, swapped=True)
 
     def __ge__(self, other: Any) -> Any:
-        return self._compare("less_equal", other, swapped=True)
+        return self._compare(less_equal, other, swapped=True)
 
     def __eq__(self, other: Any) -> Any:
-        return self._compare("equal", other)
+        return self._compare(equal, other)
 
     def __ne__(self, other: Any) -> Any:
-        return self._compare("not_equal", other)
+        return self._compare(not_equal, other)
 
 
-def _add(a: Scalar, b: Scalar) -> tuple[Node, ...]:
-    return _by_parts("add", a, b)
+Rule = Callable[[Scalar, Scalar], tuple[ScalarPart, ...]]
+_BY_PARTS = {equal: both, not_equal: either}  # how what holds of the parts of complex numbers holds of them
 
 
-def _subtract(a: Scalar, b: Scalar) -> tuple[Node, ...]:
-    return _by_parts("subtract", a, b)
+def _holds(operation: Operation, *args: ScalarPart) -> ScalarPart:
+    return ScalarPart(operation, args, type=BOOL)
 
 
-def _by_parts(op: str, a: Scalar, b: Scalar) -> tuple[Node, ...]:
+def _split(number: ScalarPart) -> tuple[ScalarPart, ...]:
+    """The parts of one number."""
+    if number.type.kind != "complex":
+        return (number,)
+    return ScalarPart(real, (number,)), ScalarPart(imag, (number,))
+
+
+def _add(a: Scalar, b: Scalar) -> tuple[ScalarPart, ...]:
+    return _by_parts(add, a, b)
+
+
+def _subtract(a: Scalar, b: Scalar) -> tuple[ScalarPart, ...]:
+    return _by_parts(sub, a, b)
+
+
+def _by_parts(operation: Operation, a: Scalar, b: Scalar) -> tuple[ScalarPart, ...]:
     count = max(len(a.parts), len(b.parts))
-    return tuple(Node(op, pair) for pair in zip(_parts(a, count), _parts(b, count), strict=True))
+    return tuple(ScalarPart(operation, pair) for pair in zip(_parts(a, count), _parts(b, count), strict=True))
 
 
-def _multiply(a: Scalar, b: Scalar) -> tuple[Node, ...]:
+def _multiply(a: Scalar, b: Scalar) -> tuple[ScalarPart, ...]:
     if not (a.is_complex or b.is_complex):
-        return (Node("multiply", (a.parts[0], b.parts[0])),)
+        return (_times(a.parts[0], b.parts[0]),)
     (x, y), (u, v) = _parts(a, 2), _parts(b, 2)  # as Python multiplies, zeros included
-    first = Node("subtract", (Node("multiply", (x, u)), Node("multiply", (y, v))))
-    return first, Node("add", (Node("multiply", (x, v)), Node("multiply", (y, u))))
+    first = ScalarPart(sub, (_times(x, u), _times(y, v)))
+    return first, ScalarPart(add, (_times(x, v), _times(y, u)))
 
 
-def _quotient(a: Scalar, b: Scalar) -> tuple[Node, ...]:
+def _quotient(a: Scalar, b: Scalar) -> tuple[ScalarPart, ...]:
     if not b.is_complex:
-        return tuple(Node("divide", (p, b.parts[0])) for p in a.parts)
+        return tuple(ScalarPart(div, (p, b.parts[0])) for p in a.parts)
     # As Python divides (R. Smith, Comm. ACM 5 (1962) 435): by the larger part of b, so that nothing overflows on the way.
     (x, y), (u, v) = _parts(a, 2), b.parts
-    by_real = Node("less_equal", (_magnitude(v), _magnitude(u)))
-    ratio, other = Node("divide", (v, u)), Node("divide", (u, v))
-    one = (u, v, Node("add", (x, _times(y, ratio))), Node("subtract", (y, _times(x, ratio))), ratio)
-    two = (v, u, Node("add", (_times(x, other), y)), Node("subtract", (_times(y, other), x)), other)
+    by_real = _holds(less_equal, _magnitude(v), _magnitude(u))
+    ratio, other = ScalarPart(div, (v, u)), ScalarPart(div, (u, v))
+    one = (u, v, ScalarPart(add, (x, _times(y, ratio))), ScalarPart(sub, (y, _times(x, ratio))), ratio)
+    two = (v, u, ScalarPart(add, (_times(x, other), y)), ScalarPart(sub, (_times(y, other), x)), other)
     quotients = []
     for large, small, re, im, r in (one, two):
-        size = Node("add", (large, _times(small, r)))
-        quotients.append((Node("divide", (re, size)), Node("divide", (im, size))))
-    return tuple(Node("where", (by_real, p, q)) for p, q in zip(*quotients, strict=True))
+        size = ScalarPart(add, (large, _times(small, r)))
+        quotients.append((ScalarPart(div, (re, size)), ScalarPart(div, (im, size))))
+    return tuple(ScalarPart(where, (by_real, p, q)) for p, q in zip(*quotients, strict=True))
 
 
-def _times(x: Node, y: Node) -> Node:
-    return Node("multiply", (x, y))
+def _times(x: ScalarPart, y: ScalarPart) -> ScalarPart:
+    return ScalarPart(mul, (x, y))
 
 
-def _magnitude(x: Node) -> Node:
-    return Node("where", (Node("less", (x, constant(0.0))), Node("negate", (x,)), x))
+def _magnitude(x: ScalarPart) -> ScalarPart:
+    return ScalarPart(call, (x,), ("abs",))
 
 
-_ARITHMETIC = {"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _quotient}
+@lru_cache(maxsize=1024)
+def type_of(operation: Operation, attrs: tuple[Any, ...], parts: tuple[int, ...]) -> Type:
+    """What an operation makes of numbers of so many parts. Raises TraceError at the user's line where it takes no such numbers."""
+    nodes, types = Builder(), [REAL if count == 1 else COMPLEX for count in parts]
+    return operation(nodes, *attrs, *(leaves.scalar(nodes, k, type) for k, type in enumerate(types))).type
 
 
-def _parts(scalar: Scalar, count: int) -> tuple[Node, ...]:
+def apply(operation: Operation, attrs: tuple[Any, ...], *operands: Any) -> Scalar:
+    """An operation of the site language on numbers, of which at least one is a Scalar; `jali.exp(x)` and its like call this.
+
+    Raises TraceError for numbers that the operation does not take, ParameterError for what is no number.
+    """
+    scalars: tuple[Any, ...]
+    if len(operands) == 1:
+        first, scalars, reproducible = operands[0], operands, operands[0].reproducible
+    else:
+        first = next(x for x in operands if isinstance(x, Scalar))
+        scalars = tuple([_lifted(x, first) for x in operands])
+        reproducible = all([first._with(x) for x in scalars])
+    type = type_of(operation, attrs, tuple([len(x.parts) for x in scalars]))
+    args = tuple([x.parts[0] if len(x.parts) == 1 else x._number() for x in scalars])
+    return Scalar(first.gpu, _split(ScalarPart(operation, args, attrs, type)), reproducible)
+
+
+def _parts(scalar: Scalar, count: int) -> tuple[ScalarPart, ...]:
     return scalar.parts if len(scalar.parts) == count else (*scalar.parts, constant(0.0))
 
 
@@ -333,14 +391,14 @@ def variable(gpu: Any, value: float | complex) -> Scalar:
     nodes = [constant(x) for x in _reals(value)]
     evaluate(gpu, nodes)
     for node in nodes:
-        node.op = "number"
+        node.value = None
         node.changes()
     return Scalar(gpu, tuple(nodes), variable=True)
 
 
 def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
     """Before a kernel that reads them: they have locations on its device. Raises LayoutError for those of another one."""
-    nodes: list[Node] = []
+    nodes: list[ScalarPart] = []
     for scalar in scalars:
         if isinstance(scalar, Scalar):
             if scalar.gpu is not gpu:
@@ -358,7 +416,7 @@ def address_of(scalar: Scalar, component: int) -> int:
     return int(location[0].address(location[1]))
 
 
-def scalars_of_parts(gpu: Any, nodes: Sequence[Node], types: Sequence[Any], reproducible: bool) -> Any:
+def scalars_of_parts(gpu: Any, nodes: Sequence[ScalarPart], types: Sequence[Any], reproducible: bool) -> Any:
     """The nodes of a sum as the requested Scalars."""
     out, first = [], 0
     for type in types:
@@ -372,7 +430,7 @@ def read(*scalars: Any) -> list[Any]:
 
     Raises ParameterError for anything else.
     """
-    nodes: list[Node] = []
+    nodes: list[ScalarPart] = []
     gpus = {}
     for s in scalars:
         if isinstance(s, _LocatedValue):

@@ -13,7 +13,7 @@ from jali.codegen.types import Type
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 from jali.lattice.domain import Domain
-from jali.lattice.expressions import MOST_SUMS
+from jali.lattice.scalar_parts import MOST_SUMS
 
 
 class Sums(NamedTuple):

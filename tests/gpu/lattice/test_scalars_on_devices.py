@@ -92,6 +92,19 @@ def test_random_expressions_have_the_bits_of_python(device):
         assert jali.read(*there) == known
 
 
+def test_functions_of_numbers_on_a_device_have_the_bits_of_the_host(device):
+    values = [0.3, -2.5, 1e300, -0.0, np.inf, np.nan]
+    found = []
+    for kind in ("cpu", device):
+        lattice = Lattice(2, 2, device=kind)
+        x, z = [lattice.scalar(v) for v in values], lattice.scalar(0.3 - 1.7j)
+        one = [f(s) for s in x for f in (jali.exp, jali.sin, jali.cos, jali.tanh, jali.floor, jali.sign, abs)]
+        two = [f(s, t) for s in x for t in x for f in (jali.atan2, jali.power, jali.maximum)]
+        mixed = [jali.where(jali.exp(s) < 2, jali.sqrt(abs(s)), 1 / s) for s in x]
+        found.append(jali.read(*one, *two, *mixed, jali.exp(z), jali.sqrt(z), abs(z), z * jali.log(z)))
+    assert_same_bits(np.array(found[1]), np.array(found[0]), "functions")
+
+
 def test_kernels_read_scalars_from_the_device(device):
     @jali.site_function
     def add(X, y, x, c, d):

@@ -6,6 +6,7 @@ Two numbers that the user wrote are combined by the kernel, in its precision, as
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from jali.codegen.language.conversions import (
 )
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Fusion, Range, described, operation
+from jali.codegen.operation import Fusion, Range, always, described, operation
 from jali.codegen.types import Type
 from jali.codegen.writer import Writer
 
@@ -94,7 +95,7 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     flops=elementwise(1),
     sign=1,
     bounds=lambda node, of, extents: (of[0][0] + of[1][0], of[0][1] + of[1][1]),
-    steps=operator.add,
+    compute=always(operator.add),
 )
 def add(nodes: Builder, a: Node, b: Node) -> Node:
     """Sum of values of the same shape."""
@@ -107,7 +108,7 @@ def add(nodes: Builder, a: Node, b: Node) -> Node:
     flops=elementwise(1),
     sign=-1,
     bounds=lambda node, of, extents: (of[0][0] - of[1][1], of[0][1] - of[1][0]),
-    steps=operator.sub,
+    compute=always(operator.sub),
 )
 def sub(nodes: Builder, a: Node, b: Node) -> Node:
     """Difference of values of the same shape."""
@@ -122,7 +123,7 @@ def _neg(w: Writer, node: Node) -> None:
         w.name(node, [f"-{p}" for p in a.parts], "integer" if node.type.kind == "int" else "real")
 
 
-@operation("neg", _neg, bounds=lambda node, of, extents: (-of[0][1], -of[0][0]), steps=operator.neg)
+@operation("neg", _neg, bounds=lambda node, of, extents: (-of[0][1], -of[0][0]), compute=always(operator.neg))
 def neg(nodes: Builder, a: Node) -> Node:
     """Minus a."""
     if a.type.kind == "bool":
@@ -213,7 +214,7 @@ def _mul_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     flops=_mul_flops,
     fusion=Fusion(_is_scaled, _scaled_add),
     bounds=_mul_bounds,
-    steps=operator.mul,
+    compute=always(operator.mul),
 )
 def mul(nodes: Builder, a: Node, b: Node) -> Node:
     """A number times anything, in either order."""
@@ -270,7 +271,16 @@ def _div_flops(node: Node) -> int:
     return node.type.size * 11 if node.args[1].type.kind == "complex" else node.type.reals
 
 
-@operation("div", _div, flops=_div_flops)
+def _quotient(a: Any, b: Any) -> Any:
+    """IEEE's, where Python refuses to divide."""
+    if b != 0:
+        return a / b
+    if a == 0 or a != a or b != b:
+        return math.nan
+    return math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+@operation("div", _div, flops=_div_flops, compute=always(_quotient))
 def div(nodes: Builder, a: Node, b: Node) -> Node:
     """a divided by the number b."""
     if b.type.shape:

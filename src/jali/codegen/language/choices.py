@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
@@ -10,11 +12,11 @@ from jali.codegen.language.arithmetic import neg
 from jali.codegen.language.conversions import as_number, common, number_of
 from jali.codegen.language.leaves import is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Operation, Range, Text, operation
+from jali.codegen.operation import Operation, Range, Text, always, operation
 from jali.codegen.writer import Writer
 
 
-def _comparison(name: str, sign: str) -> Operation:
+def _comparison(name: str, sign: str, compute: Callable[[Any, Any], bool]) -> Operation:
     """The descriptor of a comparison of two scalars."""
 
     def text(w: Writer, node: Node) -> None:
@@ -24,7 +26,7 @@ def _comparison(name: str, sign: str) -> Operation:
         else:
             w.name(node, [f"({w.one(a)} {sign} {w.one(b)})"], "mask")
 
-    @operation(name, text, flops=lambda node: 1)
+    @operation(name, text, flops=lambda node: 1, compute=always(compute))
     def compare(nodes: Builder, a: Node, b: Node) -> Node:
         a, b = number_of(nodes, a), number_of(nodes, b)
         if a.type.shape or b.type.shape:
@@ -41,16 +43,16 @@ def _comparison(name: str, sign: str) -> Operation:
     return compare
 
 
-less = _comparison("less", "<")
-less_equal = _comparison("less_equal", "<=")
-equal = _comparison("equal", "==")
-not_equal = _comparison("not_equal", "!=")
+less = _comparison("less", "<", operator.lt)
+less_equal = _comparison("less_equal", "<=", operator.le)
+equal = _comparison("equal", "==", operator.eq)
+not_equal = _comparison("not_equal", "!=", operator.ne)
 
 
-def _logical(name: str, text: Text) -> Operation:
+def _logical(name: str, compute: Callable[..., bool], text: Text) -> Operation:
     """The descriptor of an operation on booleans."""
 
-    @operation(name, text)
+    @operation(name, text, compute=always(compute))
     def logical(nodes: Builder, *args: Node) -> Node:
         for a in args:
             if a.type.kind != "bool":
@@ -60,9 +62,13 @@ def _logical(name: str, text: Text) -> Operation:
     return logical
 
 
-both = _logical("and", lambda w, n: w.name(n, [f"{w.one(n.args[0])} & {w.one(n.args[1])}"], "mask"))
-either = _logical("or", lambda w, n: w.name(n, [f"{w.one(n.args[0])} | {w.one(n.args[1])}"], "mask"))
-negation = _logical("not", lambda w, n: w.name(n, [f"~{w.one(n.args[0])}"], "mask"))
+both = _logical(
+    "and", operator.and_, lambda w, n: w.name(n, [f"{w.one(n.args[0])} & {w.one(n.args[1])}"], "mask")
+)
+either = _logical(
+    "or", operator.or_, lambda w, n: w.name(n, [f"{w.one(n.args[0])} | {w.one(n.args[1])}"], "mask")
+)
+negation = _logical("not", operator.not_, lambda w, n: w.name(n, [f"~{w.one(n.args[0])}"], "mask"))
 
 
 def _where(w: Writer, node: Node) -> None:
@@ -87,7 +93,9 @@ def _where_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     return min(low_a, low_b), max(high_a, high_b)
 
 
-@operation("where", _where, bounds=_where_bounds)
+@operation(
+    "where", _where, bounds=_where_bounds, compute=always(lambda condition, a, b: a if condition else b)
+)
 def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     """a where the condition holds, else b."""
     if condition.type.kind != "bool":

@@ -1,8 +1,10 @@
-"""Elementary functions of numbers: `call(nodes, "exp", [x])`. In the prelude a function f is `vf`, of complex numbers `complex_f`."""
+"""Elementary functions of numbers: `call(nodes, "exp", x)`. In the prelude a function f is `vf`, of complex numbers `complex_f`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
+from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
@@ -55,20 +57,33 @@ def _call_flops(node: Node) -> int:
     return 4 if is_modulus else node.type.reals
 
 
+def _root(a: float) -> float:
+    return math.sqrt(a) if a >= 0 else math.nan
+
+
+def _compute(node: Any) -> Callable[..., Any] | None:
+    return None if node.args[0].type.kind == "complex" else _EXACT.get(node.attrs[0])
+
+
+_EXACT: dict[str, Callable[..., Any]] = {"sqrt": _root, "abs": abs}
+"""What Python rounds as kernels do, of real numbers."""
+
+
 @operation(
     "call",
     _call,
     flops=_call_flops,
     gives_whole=lambda node: node.attrs[0] in ("floor", "ceil", "round"),
+    compute=_compute,
 )
-def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
+def call(nodes: Builder, name: str, *given: Node) -> Node:
     """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""
-    args = [number_of(nodes, a) for a in args]
+    args = [number_of(nodes, a) for a in given]
     for a in args:
         if a.type.shape or a.type.kind == "bool":
             raise trace_error(f"{name} needs a number, not {a.type}")
     if name == "arg":
-        return call(nodes, "atan2", [imag(nodes, args[0]), real(nodes, args[0])])
+        return call(nodes, "atan2", imag(nodes, args[0]), real(nodes, args[0]))
     if any(a.type.kind == "complex" for a in args):
         if name == "abs":
             return nodes.node("call", args, ("abs",), REAL)

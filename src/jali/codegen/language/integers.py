@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, Node
 from jali.codegen.language.leaves import extent, is_constant
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Bounds, Operation, Range, operation
+from jali.codegen.operation import Bounds, Operation, Range, always, operation
 from jali.codegen.writer import Writer
 
 
@@ -23,13 +24,13 @@ def _floordiv_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Ran
     return (low if math.isinf(low) else low // divisor, high if math.isinf(high) else high // divisor)
 
 
-def _division(name: str, function: str, bounds: Bounds) -> Operation:
+def _division(name: str, function: str, bounds: Bounds, compute: Callable[[int, int], int]) -> Operation:
     """The descriptor of an operation that divides by a fixed number."""
 
     def text(w: Writer, node: Node) -> None:
         w.name(node, [f"{function}({w.one(node.args[0])}, {w.one(node.args[1])})"], "integer")
 
-    @operation(name, text, flops=lambda node: 1, bounds=bounds)
+    @operation(name, text, flops=lambda node: 1, bounds=bounds, compute=always(compute))
     def divide(nodes: Builder, a: Node, b: Node) -> Node:
         if a.type != INT or b.type != INT:
             raise trace_error(f"{name} needs integers, not {a.type} and {b.type}")
@@ -42,5 +43,5 @@ def _division(name: str, function: str, bounds: Bounds) -> Operation:
     return divide
 
 
-mod = _division("mod", "floor_mod", _mod_bounds)
-floordiv = _division("floordiv", "floor_div", _floordiv_bounds)
+mod = _division("mod", "floor_mod", _mod_bounds, operator.mod)
+floordiv = _division("floordiv", "floor_div", _floordiv_bounds, operator.floordiv)

@@ -118,6 +118,18 @@ def scalar(nodes: Builder, slot: int, type: Type) -> Node:
     return nodes.node("scalar", (), (slot,), type)
 
 
+def _summed(w: Writer, node: Node) -> None:
+    number, reduction = node.attrs
+    text = f"values[{number}]" if reduction == "sum" else f"{reduction}_of_word(words[{number} * SUM_WORDS])"
+    w.name(node, [f"splat((JALI_REAL){text})"])
+
+
+@operation("summed", _summed, everywhere=True, sendable=False)
+def summed(nodes: Builder, number: int, reduction: str) -> Node:
+    """What becomes of the words that a launch on a device has left of a sum, a maximum or a minimum."""
+    return nodes.node("summed", (), (number, reduction), REAL)
+
+
 def _whole(w: Writer, node: Node) -> None:
     slot, component = node.attrs
     w.assign(node, [f"s{w.parameter(KernelParameter('whole', slot, component=component))}"])

@@ -1,5 +1,5 @@
 // The value of a sum from its words, on the device: what BinnedSum::value_of_words computes (core/sum), to the
-// last bit. For the kernels of jali.lattice.expressions only.
+// last bit. For the kernels of jali.codegen.number_kernels only.
 
 // Three bins of digits as one integer of 256 bits, two's complement, in units of the lowest of them.
 struct wide_integer {

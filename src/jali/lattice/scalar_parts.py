@@ -1,24 +1,33 @@
-"""Expressions of real numbers, computed where the numbers are: on a device by one small kernel, on the host by Python.
+"""The real numbers that Scalars are made of, computed where they are: on a device by one small kernel, on the host by Python.
 
-A `Node` is a number, or an operation on nodes that is computed when its value is needed, with all others that are needed at
-that moment. Sums of a launch on a device stay digits (core/sum) until a kernel needs their values; it reads them and leaves
-zeros. Both sides do the same IEEE operations: `OPERATIONS` has an entry for each. The interface of users is in `scalars.py`.
+A `ScalarPart` is a number, or an operation of the site language on numbers that is computed when its value is needed, with all
+others that are needed at that moment. Sums of a launch on a device stay digits (core/sum) until a kernel needs their values; it
+reads them and leaves zeros. Both sides give the same bits: where Python's functions have others than kernels (column `compute`
+of the operation), the host runs a kernel, too. The interface of users is in `scalars.py`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import math
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jali import _core, graph_recorder
+from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.ir import BOOL, COMPLEX, REAL
+from jali.codegen.operation import Operation
+from jali.codegen.types import Type
 from jali.lattice.overflow import Count, raise_if_overflow, unreported_overflow
 
-THREADS = 128  # of the block that computes expressions; they load the words of sums together
+if TYPE_CHECKING:
+    from jali.codegen.number_kernels import NumberProgram
+    from jali.codegen.writer import KernelParameter
+
+THREADS = 128  # of the block that computes numbers; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
 BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 KiB
 
@@ -30,72 +39,56 @@ Location = tuple[Any, int]
 """A block of the core's numbers, and which of them."""
 
 
-class Operation(NamedTuple):
-    """How an operation is computed on the host, and its text for devices; conditions are 1 and 0."""
+class ScalarPart:
+    """A number: a constant, a part of a sum that was left as digits, or an operation on numbers; with a location once it is computed.
 
-    compute: Callable[..., float]
-    text: str
-
-
-def _divide(a: float, b: float) -> float:
-    if b != 0:
-        return a / b
-    if a == 0 or a != a or b != b:
-        return math.nan
-    return math.copysign(math.inf, a) * math.copysign(1.0, b)
-
-
-OPERATIONS = {
-    "add": Operation(lambda a, b: a + b, "{0} + {1}"),
-    "subtract": Operation(lambda a, b: a - b, "{0} - {1}"),
-    "multiply": Operation(lambda a, b: a * b, "{0} * {1}"),
-    "divide": Operation(_divide, "{0} / {1}"),
-    "negate": Operation(lambda a: -a, "-{0}"),
-    "sqrt": Operation(lambda a: math.sqrt(a) if a >= 0 else math.nan, "sqrt_one({0})"),
-    "less": Operation(lambda a, b: float(a < b), "{0} < {1} ? 1.0 : 0.0"),
-    "less_equal": Operation(lambda a, b: float(a <= b), "{0} <= {1} ? 1.0 : 0.0"),
-    "equal": Operation(lambda a, b: float(a == b), "{0} == {1} ? 1.0 : 0.0"),
-    "not_equal": Operation(lambda a, b: float(a != b), "{0} != {1} ? 1.0 : 0.0"),
-    "and": Operation(lambda a, b: float(a != 0 and b != 0), "{0} != 0 && {1} != 0 ? 1.0 : 0.0"),
-    "or": Operation(lambda a, b: float(a != 0 or b != 0), "{0} != 0 || {1} != 0 ? 1.0 : 0.0"),
-    "not": Operation(lambda a: float(a == 0), "{0} == 0 ? 1.0 : 0.0"),
-    "where": Operation(lambda c, a, b: a if c != 0 else b, "{0} != 0 ? {1} : {2}"),
-}
-
-
-class Node:
-    """A real number: a constant, a part of a sum that was left as digits, or an operation on nodes; with a location once it is computed."""
+    It is real, or a condition; complex ones stand between operations only, and have no location.
+    """
 
     __slots__ = (
         "__weakref__",
         "args",
+        "attrs",
         "dependents",
         "location",
-        "op",
+        "operation",
         "overflow_counts",
         "recorder",
         "sources",
         "sum",
+        "type",
         "value",
     )
 
-    def __init__(self, op: str, args: tuple[Node, ...] = (), value: float = 0.0):
-        self.op = op  # "constant", "number" (a location and nothing else), "sum", or an entry of OPERATIONS
+    def __init__(
+        self,
+        operation: Operation | None = None,
+        args: tuple[ScalarPart, ...] = (),
+        attrs: tuple[Any, ...] = (),
+        type: Type = REAL,
+        value: float | None = None,
+    ):
+        self.operation = operation
         self.args = args
-        self.value = value
+        self.attrs = attrs
+        self.type = type
+        self.value = value  # of a constant
         self.sum: PendingSum | None = None
         self.location: Location | None = None  # a block of numbers and which of them
-        self.dependents: weakref.WeakSet[Node] | None = (
+        self.dependents: weakref.WeakSet[ScalarPart] | None = (
             None  # of a location that changes: what was made of it
         )
-        self.sources: frozenset[Node] = (
+        self.sources: frozenset[ScalarPart] = (
             frozenset()
         )  # locations that change, of an operation that is not computed
         self.overflow_counts: tuple[
             Count, ...
         ] = ()  # what reading it reports: sites that could not be stored
         for a in args:
-            self.sources |= frozenset((a,)) if a.dependents is not None else a.sources
+            if a.dependents is not None:
+                self.sources |= {a}
+            elif a.sources:
+                self.sources |= a.sources
             if a.overflow_counts:
                 self.add_overflow_counts(a.overflow_counts)
         for source in self.sources:
@@ -136,7 +129,7 @@ class PendingSum:
         self.reductions = reductions
         self.block = _core.ScalarBlock(gpu, len(reductions))
         self.gpu = gpu
-        self.nodes = [Node("sum") for _ in reductions]
+        self.nodes = [ScalarPart() for _ in reductions]
         for node in self.nodes:
             node.sum = self
         self.taken = False
@@ -147,26 +140,26 @@ class PendingSum:
             evaluate(self.gpu, self.nodes)
 
 
-def constant(value: float) -> Node:
-    return Node("constant", value=value)
+def constant(value: float) -> ScalarPart:
+    return ScalarPart(value=value)
 
 
-def number(block: Any, k: int) -> Node:
-    node = Node("number")
+def number(block: Any, k: int) -> ScalarPart:
+    node = ScalarPart()
     node.location = (block, k)
     return node
 
 
-def evaluate(gpu: Any, nodes: Iterable[Node]) -> None:
+def evaluate(gpu: Any, nodes: Iterable[ScalarPart]) -> None:
     """Gives these a location: computes what has none, or records that."""
     wanted = [n for n in dict.fromkeys(nodes) if n.location is None]
     if wanted:
         compute(gpu, [(node, None) for node in wanted])
 
 
-def _order(wanted: Sequence[Node]) -> list[Node]:
+def _order(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
     """What is not computed among these and what they are made of, arguments first."""
-    seen: dict[Node, None] = {}
+    seen: dict[ScalarPart, None] = {}
     stack = [(n, False) for n in reversed(wanted)]
     while stack:
         node, ready = stack.pop()
@@ -180,12 +173,12 @@ def _order(wanted: Sequence[Node]) -> list[Node]:
     return list(seen)
 
 
-def compute(gpu: Any, targets: Sequence[tuple[Node, Location | None]]) -> None:
+def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> None:
     """Computes nodes into these locations, or into new ones. Operations that only others need get no location of their own."""
     recorder = graph_recorder.current() if graph_recorder.recorders else None
     order = _order([node for node, _ in targets])
     if recorder is not None:  # what was there before the recording has the value of then, in every repetition
-        old = [n for n in order if n.location is None and n.op != "constant" and n.recorder is not recorder]
+        old = [n for n in order if n.location is None and n.value is None and n.recorder is not recorder]
         if old:
             with graph_recorder.suspended():
                 evaluate(gpu, old)
@@ -203,11 +196,11 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Location | None]]) -> None:
             else [sums[0].nodes]
         )
         for piece in pieces:
-            evaluate(gpu, piece)
+            evaluate(gpu, [node for node in piece if node.type.kind != "complex"])
         targets = [t for t in targets if t[0].location is None or t[1] is not None]
         return compute(gpu, targets) if targets else None
     missing = [node for node, location in targets if location is None and node.sum is None]
-    new: dict[Node, Location] = {}
+    new: dict[ScalarPart, Location] = {}
     if missing:
         block = _core.ScalarBlock(gpu, len(missing))
         new.update((node, (block, k)) for k, node in enumerate(missing))
@@ -247,23 +240,29 @@ def perform(
 
 
 def _on_host(
-    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Location]]
+    gpu: Any,
+    order: list[ScalarPart],
+    sums: Sequence[PendingSum],
+    stores: Sequence[tuple[ScalarPart, Location]],
 ) -> Callable[[], None]:
-    """What computes an expression in Python."""
-    index = {node: k for k, node in enumerate(order)}
-    start = [node.value for node in order]
-    loads = [(k, *node.location) for k, node in enumerate(order) if node.location is not None]
-    steps = [
-        (k, OPERATIONS[node.op].compute, [index[a] for a in node.args])
-        for k, node in enumerate(order)
-        if node.location is None and node.op != "constant"
-    ]
+    """What computes numbers in Python."""
+    index: dict[ScalarPart, int] = {}
+    start, loads, steps = [], [], []
+    for k, node in enumerate(order):
+        index[node] = k
+        start.append(node.value)
+        if node.location is not None:
+            loads.append((k, node.type.kind == "bool", *node.location))
+        elif node.value is None:
+            steps.append((k, computed_by(node), [index[a] for a in node.args]))
     results = [(index[node], *location) for node, location in stores]
 
     def run() -> None:
         values = start.copy()
-        for k, block, component in loads:
+        for k, is_condition, block, component in loads:
             values[k] = block.value(component)
+            if is_condition:
+                values[k] = values[k] != 0
         for k, compute, args in steps:
             values[k] = compute(*[values[a] for a in args])
         for k, block, component in results:
@@ -272,45 +271,90 @@ def _on_host(
     return run
 
 
+def computed_by(node: ScalarPart) -> Callable[..., Any]:
+    """What computes an operation on the host, of Python's numbers."""
+    assert node.operation is not None
+    if (rule := node.operation.compute) is not None and (compute := rule(node)) is not None:
+        return compute
+    return _host_kernel(node.operation, node.attrs, tuple([a.type for a in node.args]), node.type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _host_kernel(
+    operation: Operation, attrs: tuple[Any, ...], types: tuple[Type, ...], type: Type
+) -> Callable[..., Any]:
+    """An operation of numbers that Python rounds otherwise, as a function that runs its kernel."""
+    from jali.codegen import kernel_cache
+    from jali.codegen.number_kernels import Given, NumberProgram, Step, Summed, number_kernel
+
+    last = len(types)
+    values: tuple[Given | Summed | Step, ...] = (
+        *(Given(t) for t in types),
+        Step(operation, attrs, tuple(range(last))),
+    )
+    kernel = number_kernel(NumberProgram(values, (last,)), gpu=False)
+    address, _ = kernel_cache.load("numbers", kernel.text, 1, PRECISIONS[-1])
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+    first = [sum(t.reals for t in types[:k]) for k in range(last + 1)]
+
+    def compute(*arguments: Any) -> Any:
+        memory = (ctypes.c_double * (first[last] + type.reals))()
+        for k, argument in enumerate(arguments):
+            memory[first[k]] = argument.real
+            if types[k] == COMPLEX:
+                memory[first[k] + 1] = argument.imag
+        at = [
+            ctypes.addressof(memory)
+            + 8 * ((first[last] if p.what == "kept" else first[p.slot]) + _part_of(p))
+            for p in kernel.parameters
+        ]
+        call((ctypes.c_uint64 * len(at))(*at), 0, 1)
+        result = memory[first[last] :]
+        return result[0] != 0 if type == BOOL else complex(*result) if type == COMPLEX else result[0]
+
+    return compute
+
+
+def _part_of(parameter: KernelParameter) -> int:
+    return parameter.slot if parameter.what == "kept" else parameter.component
+
+
 def _on_device(
-    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Location]]
+    gpu: Any,
+    order: list[ScalarPart],
+    sums: Sequence[PendingSum],
+    stores: Sequence[tuple[ScalarPart, Location]],
 ) -> Callable[[], None]:
-    """What launches the kernel of an expression. Sums in it are taken, all of those of a launch."""
-    parameters: list[int] = []
-    names = {node: f"t{k}" for k, node in enumerate(order)}
-    lines: list[str] = []
-    count = sum(len(s.nodes) for s in sums)
-    if sums:
-        lines += [f"JALI_SHARED int64_t words[{count} * SUM_WORDS];", f"JALI_SHARED double values[{count}];"]
-        first = 0
-        for pending in sums:
-            size = f"{len(pending.nodes)} * SUM_WORDS"
-            lines.append(
-                f"take_words(words + {first} * SUM_WORDS, (int64_t*)a.w[{len(parameters)}], {size});"
-            )
-            parameters.append(pending.launch.words_of_sums)
-            for k, (node, reduction) in enumerate(zip(pending.nodes, pending.reductions, strict=True)):
-                names[node] = f"values[{first + k}]"
-                if reduction != "sum":
-                    names[node] = f"{reduction}_of_word(words[{first + k} * SUM_WORDS])"
-            first += len(pending.nodes)
-        lines.append(f"values_of_words(values, words, {count});")
-    lines.append("if (block_in_grid() != 0 || thread_in_block() != 0) return;")
+    """What launches the kernel of numbers. Sums in it are taken, all of those of a launch."""
+    from jali.codegen.number_kernels import (  # numbers of the host need no kernels
+        Given,
+        NumberProgram,
+        Step,
+        Summed,
+    )
+
+    of_sums = [node for pending in sums for node in pending.nodes]
+    order = list(dict.fromkeys([*order, *of_sums]))
+    index = {node: k for k, node in enumerate(order)}
+    reductions = [reduction for pending in sums for reduction in pending.reductions]
+    place = {node: k for k, node in enumerate(of_sums)}
+    values: list[Given | Summed | Step] = []
     for node in order:
-        if node.location is not None:
-            lines.append(f"const double {names[node]} = *(const double*)a.w[{len(parameters)}];")
-            parameters.append(node.location[0].address(node.location[1]))
-        elif node.op == "constant":
-            lines.append(f"const double {names[node]} = double_of_bits(a.w[{len(parameters)}]);")
-            parameters.append(_bits(node.value))
-        elif node.sum is None:
-            text = OPERATIONS[node.op].text.format(*(names[a] for a in node.args))
-            lines.append(f"const double {names[node]} = {text};")
-    for node, (block, k) in stores:
-        lines.append(f"keep_number(a.w[{len(parameters)}], a.w[{len(parameters) + 1}], {names[node]});")
-        parameters += [block.address(k), block.mirror(k)]
-    function = _kernel(gpu.kind, gpu.ordinal, len(parameters), "\n    ".join(lines))
-    arguments = struct.pack(f"{len(parameters)}Q", *parameters)
+        if node.location is not None or node.value is not None:
+            values.append(Given(node.type, by_address=node.location is not None))
+        elif node.sum is not None:
+            values.append(Summed(place[node], reductions[place[node]]))
+        else:
+            assert node.operation is not None
+            values.append(Step(node.operation, node.attrs, tuple([index[a] for a in node.args])))
+    program = NumberProgram(
+        tuple(values), tuple([index[node] for node, _ in stores]), tuple([len(p.nodes) for p in sums])
+    )
+    function, parameters = _kernel(gpu.kind, gpu.ordinal, program)
+    words = [
+        _word(parameter, order, stores, [pending.launch for pending in sums]) for parameter in parameters
+    ]
+    arguments = struct.pack(f"{len(words)}Q", *words)
     launches = [pending.launch for pending in sums]
 
     def run() -> None:
@@ -322,37 +366,35 @@ def _on_device(
     return run
 
 
-def _bits(value: float) -> int:
-    return int(struct.unpack("Q", struct.pack("d", value))[0])
-
-
-def kernel_text(parameters: int, lines: str) -> str:
-    """The text of a kernel that computes expressions."""
-    assert parameters > 0, "what has no parameters computes nothing"
-    return (
-        f"{_prelude()}\nstruct arguments {{ uint64_t w[{parameters}]; }};\n"
-        f"JALI_KERNEL(kernel, arguments) {{\n    {lines}\n}}\n"
-    )
-
-
-@functools.cache
-def _prelude() -> str:
-    from pathlib import Path
-
-    from jali import codegen
-
-    return (Path(codegen.__path__[0]) / "prelude" / "scalars.hpp").read_text()
+def _word(
+    parameter: KernelParameter,
+    order: list[ScalarPart],
+    stores: Sequence[tuple[ScalarPart, Location]],
+    launches: Sequence[Any],
+) -> int:
+    """What a parameter of a kernel of numbers is now."""
+    if parameter.what == "words":
+        return int(launches[parameter.slot].words_of_sums)
+    if parameter.what == "scalar":
+        node = order[parameter.slot]
+        if node.location is None:
+            return int(struct.unpack("Q", struct.pack("d", node.value))[0])
+        return int(node.location[0].address(node.location[1]))
+    block, k = stores[parameter.slot][1]
+    return int(block.address(k) if parameter.what == "kept" else block.mirror(k))
 
 
 @functools.lru_cache(maxsize=1024)
-def _kernel(kind: str, ordinal: int, parameters: int, lines: str) -> Any:
-    from jali.codegen import kernel_cache  # numbers of the host need no kernels
+def _kernel(kind: str, ordinal: int, program: NumberProgram) -> tuple[Any, tuple[KernelParameter, ...]]:
+    from jali.codegen import kernel_cache
+    from jali.codegen.number_kernels import number_kernel
 
-    gpu = _core.Gpu.open(kind, ordinal)
-    return kernel_cache.load_on_device(gpu, "scalars", kernel_text(parameters, lines), "float64", THREADS)[0]
+    kernel, gpu = number_kernel(program, gpu=True), _core.Gpu.open(kind, ordinal)
+    function, _ = kernel_cache.load_on_device(gpu, "numbers", kernel.text, PRECISIONS[-1], THREADS)
+    return function, kernel.parameters
 
 
-def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
+def read_nodes(gpu: Any, nodes: Sequence[ScalarPart]) -> list[float]:
     """The values of nodes; waits for them once."""
     graph_recorder.refuse(
         "a number is read on the host",
