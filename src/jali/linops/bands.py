@@ -10,20 +10,13 @@ added from left to right, and the sum is divided at the end.
 from __future__ import annotations
 
 import itertools
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali._core import combine_host_vectors
-
-Weight = tuple[float, float]  # times, over
-CHUNK = (
-    1 << 19
-)  # bytes of a result that are worked on at a time: they stay in a cache, and calls of NumPy do not count
+from jali.linops.combinations import CombinationBackend, combination
 
 
 class Term(NamedTuple):
@@ -142,50 +135,7 @@ class Rows(NamedTuple):
         raise IndexError(f"row {number} is not here")
 
 
-class Arithmetic(ABC):
-    """How combinations of arrays are computed."""
-
-    def scratch(self, program: Combination, like: Any) -> Any:
-        """What `combine` needs beside its result, for results that are no larger than this one."""
-        return None
-
-    def at_a_time(self, out: Any) -> int | None:
-        """Elements of a long result that are best computed together; None: all."""
-        return None
-
-    @abstractmethod
-    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
-        """Into `out`, whose last axis is contiguous like those of the arrays; one or two axes."""
-
-
-class ByLibrary(Arithmetic):
-    """By operations of whole arrays, those of a library that has NumPy's."""
-
-    def __init__(self, xp: Any) -> None:
-        self.xp = xp
-
-    def scratch(self, program: Combination, like: Any) -> Any:
-        return self.xp.empty_like(like) if program.scratch else None
-
-    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
-        program(self.xp, arrays, out, scratch)
-
-
-class ByCore(ByLibrary):
-    """NumPy's arrays in one pass over memory, where they are of real or complex numbers; others by NumPy."""
-
-    def __init__(self) -> None:
-        super().__init__(np)
-
-    def at_a_time(self, out: Any) -> int | None:
-        return None if out.dtype.char in "fdFD" else max(1, CHUNK // out.dtype.itemsize)
-
-    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
-        if not combine_host_vectors(out, arrays, program.weights, program.divisor, program.factor):
-            super().combine(program, arrays, out, scratch)
-
-
-def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+def inner_rows(by: CombinationBackend, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """Regular rows that need no other rank's elements, of a C-ordered part into a C-ordered `out`. Other rows of
     `out` may be overwritten.
 
@@ -202,17 +152,17 @@ def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0
         low, high = -min(0, band.least) * inner, outer * rows * inner - max(0, band.most) * inner
     source, target = x.array.reshape(-1), out.reshape(-1)
     shifts = [term.offset * inner for term in band.terms]
-    program = combination(tuple((t.times, t.over) for t in band.terms), band.divisor, scale)
+    formula = combination(tuple((t.times, t.over) for t in band.terms), band.divisor, scale)
     step = by.at_a_time(out) or high - low
-    scratch = by.scratch(program, target[: min(step, high - low)])
+    scratch = by.scratch(formula, target[: min(step, high - low)])
     with np.errstate(all="ignore"):  # between rows of other outer indices nothing is meant
         for at in range(low, high, step):
             end = min(at + step, high)
             part = None if scratch is None else scratch[: end - at]
-            by.combine(program, [source[at + s : end + s] for s in shifts], target[at:end], part)
+            by.combine(formula, [source[at + s : end + s] for s in shifts], target[at:end], part)
 
 
-def other_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+def other_rows(by: CombinationBackend, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """The rows that `inner_rows` leaves, one by one."""
     begin, rows = x.begin, x.array.shape[1]
     if 0 in out.shape:  # empty, so nothing to compute
@@ -225,77 +175,7 @@ def other_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0
         if not entries:
             target[...] = 0
             continue
-        program = combination(tuple((e.times, e.over) for e in entries), band.divisor, scale)
+        formula = combination(tuple((e.times, e.over) for e in entries), band.divisor, scale)
         if scratch is None:
-            scratch = by.scratch(program, target)
-        by.combine(program, [x.row(e.column) for e in entries], target, scratch)
-
-
-class Combination:
-    """`sum(times * x / over) / divisor * scale` of arrays, in few passes: what is a power of two waits for the last one, where it
-    changes no bits."""
-
-    def __init__(self, weights: tuple[Weight, ...], divisor: float, scale: float) -> None:
-        sizes = {abs(times / over) for times, over in weights}
-        common = sizes.pop() if len(sizes) == 1 else 1.0
-        if not _is_power_of_two(common):
-            common = 1.0
-        self.weights = tuple((times / common, over) for times, over in weights)
-        self.scratch = any(abs(times) != 1.0 or over != 1.0 for times, over in self.weights[1:])
-        self.divisor, self.factor = divisor / common, scale
-        if _is_power_of_two(abs(self.divisor)):
-            self.divisor, self.factor = 1.0, scale / self.divisor
-
-    def __call__(self, xp: Any, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
-        begin = self._first(xp, arrays, out)
-        for x, (times, over) in zip(arrays[begin:], self.weights[begin:], strict=True):
-            if abs(times) == 1.0 and over == 1.0:
-                value, negative = x, times < 0
-            else:
-                value, negative = _term(xp, x, abs(times), over, scratch), times < 0
-            (xp.subtract if negative else xp.add)(out, value, out=out)
-        if self.divisor != 1.0:
-            xp.divide(out, self.divisor, out=out)
-        if self.factor != 1.0:
-            xp.multiply(out, self.factor, out=out)
-
-    def _first(self, xp: Any, arrays: Sequence[Any], out: Any) -> int:
-        """The first two terms, or the only one; how many."""
-        (times, over), x = self.weights[0], arrays[0]
-        plain = abs(times) == 1.0 and over == 1.0
-        if len(arrays) > 1 and plain:
-            second, below = self.weights[1]
-            y = arrays[1]
-            if abs(second) != 1.0 or below != 1.0:
-                y = _term(xp, y, abs(second), below, out)
-            if times > 0:
-                (xp.subtract if second < 0 else xp.add)(x, y, out=out)
-                return 2
-            if second > 0:
-                xp.subtract(y, x, out=out)
-                return 2
-        if not plain:
-            _term(xp, x, times, over, out)
-        elif times < 0:
-            xp.multiply(
-                x, -1.0, out=out
-            )  # numpy.negative of NumPy 2.4 errs with strides of 4 and 8 elements into others
-        else:
-            out[...] = x
-        return 1
-
-
-def _term(xp: Any, x: Any, times: float, over: float, out: Any) -> Any:
-    if times != 1.0:
-        xp.multiply(x, times, out=out)
-        x = out
-    if over != 1.0:
-        xp.divide(x, over, out=out)
-    return out
-
-
-def _is_power_of_two(number: float) -> bool:
-    return number > 0 and math.isfinite(number) and math.frexp(number)[0] == 0.5
-
-
-combination: Callable[[tuple[Weight, ...], float, float], Combination] = lru_cache(maxsize=512)(Combination)
+            scratch = by.scratch(formula, target)
+        by.combine(formula, [x.row(e.column) for e in entries], target, scratch)

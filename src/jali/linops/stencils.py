@@ -22,8 +22,8 @@ from jali.arrays.pool import empty
 from jali.comm.validation import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
-from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
+from jali.linops.combinations import backend_on
 from jali.linops.operator import LinearOperator
 
 MOST_PLANS = 32
@@ -214,7 +214,7 @@ class _Application:
         else:
             x = self.local
         out = empty(x, shape_of(rows), self.dtype)
-        by, begin = arithmetic_on(self.namespace, out), rows[axis][0]
+        by, begin = backend_on(self.namespace, out), rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)
         inner_rows(by, band, part, target, self.along.weight)

@@ -9,20 +9,14 @@ from typing import Any
 import fake_cupy
 import numpy as np
 import pytest
-from cubin import resources_of
 from fake_driver import REAL
 from test_fft_on_devices import numbers, spread
 
 import jali
-from jali import _core, linops
-from jali._core import with_gpu_prelude
-from jali.array_namespaces import namespace_of
+from jali import linops
 from jali.arrays import DistributedArray, StackedDistributedArray, ghosts, layout_of
-from jali.codegen.kernel_cache import load_on_device
 from jali.comm import current
 from jali.errors import RecordingError
-from jali.linops.band_kernels import ByKernel, arithmetic_on, kernel_text
-from jali.linops.bands import combination
 from jali.tune import experiment
 
 pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
@@ -263,35 +257,6 @@ def test_kernels_round_as_numpy_does(name: str, dtype: str, device: str) -> None
                     )
 
     jali.virtual_ranks(2, body)
-
-
-def test_a_kernel_has_rows_of_any_number_and_length(device: str) -> None:
-    gpu = fake_cupy.use(device, 0)
-    random = np.random.default_rng(0)
-    program = combination(((1.0, 1.0), (-2.0, 3.0)), 1.0, 0.1)
-    for rows, count in ((1, 1), (1, 1023), (3, 1025), (700, 3), (2, 0), (0, 2)):
-        a, b = (random.normal(size=(rows, count + 5)) for _ in range(2))
-        x, y, out = (fake_cupy.there(v)[:, 2 : 2 + count] for v in (a, b, np.zeros_like(a)))
-        by = arithmetic_on(namespace_of(out), out)
-        assert isinstance(by, ByKernel)
-        assert by.gpu is gpu
-        by.combine(program, [x, y], out, None)
-        right = (a - 2.0 * b / 3.0)[:, 2 : 2 + count] * 0.1
-        np.testing.assert_array_equal(fake_cupy.asnumpy(out), right)
-
-
-@pytest.mark.short(1)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_kernels_compile_for_real_devices(nvrtc: Any, precision: str) -> None:
-    gpu = _core.Gpu.open("cuda", 0)
-    weights = (((0.5, 1.0), (-0.5, 1.0)), ((1.0, 12.0), (-2.0, 3.0), (2.0, 3.0), (-1.0, 12.0)), ((1.0, 1.0),))
-    for terms, divisor, scale in zip(weights, (0.7, 1.0, 2.0), (1.0, 0.3, -1.0), strict=True):
-        text = kernel_text(combination(terms, divisor, scale), precision)
-        _, source = load_on_device(gpu, "combination", text, precision, 256)
-        image = nvrtc.compile(with_gpu_prelude(source.read_text()), "combination", "sm_90")
-        resources = resources_of(image)["kernel"]
-        assert resources.stack == 0
-        assert resources.registers <= 64
 
 
 def test_graphs_refuse_an_exchange(device: str) -> None:
