@@ -37,7 +37,7 @@ def test_wilson_hop_sends_projected_spinors_of_twelve_reals():
         out[X] = wilson_at(X, psi, U, 0.1)
 
     made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
-    items = find_items(made, STEPS)
+    items = [cut.item for cut in find_items(made, STEPS)]
     assert [item.offset for item in items] == STEPS
     assert {item.reals for item in items} == {12}
     for item in items:
@@ -68,8 +68,8 @@ def test_norm_of_a_neighbour_travels_as_one_number():
         out[X] = psi[X + e].norm2()
 
     made = program(norms, [argument(jali.Real(), 1), argument(jali.Vector(3), 2)], ["out", "psi"])
-    (item,) = find_items(made, STEPS)
-    assert item.reals == 1
+    (cut,) = find_items(made, STEPS)
+    assert cut.item.reals == 1
 
 
 EXTENTS = (4, 6, 4, 8)

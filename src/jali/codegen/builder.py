@@ -63,6 +63,19 @@ class Builder:
             self._known[key] = found
         return found
 
+    def copied(
+        self, node: Node, args: tuple[Node, ...], attrs: tuple[Any, ...], loops: frozenset[int] | None = None
+    ) -> Node:
+        """The one node here for what another builder has made a node of, with these arguments, attributes and loops, which are right."""
+        key = (node.op, tuple([a.number for a in args]), attrs, node.type)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Node(len(self.nodes), node.op, args, attrs, node.type)
+            self.nodes.append(found)
+            found.where, found.loops = node.where, node.loops if loops is None else loops
+            found.antihermitian, found.phase = node.antihermitian, node.phase
+        return found
+
     def check(self, node: Node) -> None:
         """Raises TraceError for a node of another trace: a symbol that was kept."""
         if node.number >= len(self.nodes) or self.nodes[node.number] is not node:

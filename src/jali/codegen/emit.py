@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
-from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import described
-from jali.codegen.passes import Analysis, analyse, reachable
+from jali.codegen.passes import Analysis, analyse
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text, location_text
@@ -42,8 +42,7 @@ def counts_overflow(program: SiteProgram) -> bool:
 
 def emit(program: SiteProgram, lowering: Lowering) -> KernelText:
     """The C++ text of a program."""
-    elsewhere = frozenset().union(*(item.cone for item in lowering.items))
-    return Emitter(program, lowering, analyse(program, elsewhere)).run()
+    return Emitter(program, lowering, analyse(program)).run()
 
 
 def _number(value: float) -> str:
@@ -72,11 +71,10 @@ class Emitter(Writer):
         self.constants: dict[str, str] = {}
         self.loop: int | None = None
         self.position = 0
-        self.branch: Item | None = None
-        self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
+        self.branch: int | None = None
+        self.kept: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
-        self.item_of = {node.number: item for item in lowering.items for node in item.cut}
-        self.arrays = LocalArrays(program, analysis, self.item_of)
+        self.arrays = LocalArrays(program, analysis)
 
     def number(self, node: Node) -> int:
         """Numbers values in the order they are written, so that equal programs have equal text."""
@@ -297,7 +295,7 @@ class Emitter(Writer):
         used = {*analysis.reads, *analysis.writes}
         kept = [program.fields[slot].storage for slot in sorted(used)]
         kept += [
-            self._sent(reals) for reals in (program.outputs, *(i.reals for i in self.lowering.items)) if reals
+            self._sent(reals) for reals in (program.outputs, *(item.reals for item in program.items)) if reals
         ]
         out += dict.fromkeys(text for stored in kept for text in stored.texts)
         head = []
@@ -421,16 +419,15 @@ class Emitter(Writer):
 
     def _site_index(self) -> list[str]:
         ndim = self.program.ndim
-        shift = self.program.shift or (0,) * ndim
         lines = ["integer origin[" + str(ndim) + "];"]
         for d in range(ndim):
-            lines.append(f"origin[{d}] = {coordinate_text(d, ndim, -shift[d])};")
+            lines.append(f"origin[{d}] = {coordinate_text(d, ndim, self.analysis.drawn_at[d])};")
         lines += ["site_vector site;", f"site_index(&site, {ndim}, origin, extents);"]
         return lines
 
     def _site_number(self) -> tuple[list[str], list[str]]:
         """Before the loop and in it: site numbers, from that of lane 0 where no lane can wrap around the lattice."""
-        if any(self.program.shift):
+        if any(self.analysis.drawn_at):
             return [], self._site_index()
         ndim = self.program.ndim
         head = [f"const site_numbering<{ndim}> numbering(coordinates, lane_offsets, extents, blocks_held);"]
@@ -439,57 +436,7 @@ class Emitter(Writer):
     # ---- nodes -------------------------------------------------------------------------------------
 
     def emit(self, node: Node) -> None:
-        item = self.item_of.get(node.number)
-        if item is not None and self.branch is not item:
-            if node.number not in self.values:
-                self._item(item)
-            return
         described(node).text(self, node)
-
-    def _item(self, item: Item) -> None:
-        """Values that are computed from a neighbour of this rank, or arrive computed from another one."""
-        offset = self.program.offset(item.offset)
-        phased = any((slot, offset) in self.lowering.phased for slot in item.slots)
-        entry = self.neighbour(offset, phased)
-        storage, blocks = (
-            self.parameter(KernelParameter("item", offset=offset)),
-            self.parameter(KernelParameter("blocks")),
-        )
-        names = [f"g{self.number(node)}" for node in item.cut]
-        for name, node in zip(names, item.cut, strict=True):
-            # a pointer that may name either of two arrays would keep a thread's arrays out of its registers
-            self.line(f"real {name}[{node.type.reals}];" if self.lowering.gpu else f"const real* {name};")
-        self.line(f"if (({entry.partition(',')[0]} & ENTRY_BLOCK) < w[{blocks}]) {{")
-        self.depth += 1
-        outer, self.loop, self.branch = self.loop, -1, item
-        for node in reachable(item.cut):
-            if described(node).constant and node.number in self.values:
-                continue
-            if node.number not in self.analysis.fused:
-                self.emit(node)
-        for name, node in zip(names, item.cut, strict=True):
-            self._take(name, self.array(node), node.type.reals)
-        self.depth -= 1
-        self.line("} else {")
-        self.depth += 1
-        staged = self.buffer(item.reals, item.cut[0])
-        memory = self._sent(item.reals).pointer(self.program.precision, self.lowering.gpu)
-        arguments = f"{staged}, (const {memory}*)w[{storage}], {entry}"
-        self.line(
-            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {location_text(self.program, offset)}"
-        )
-        first = 0
-        for name, node in zip(names, item.cut, strict=True):
-            self._take(name, f"arrived + {first}", node.type.reals)
-            first += node.type.reals
-        self.depth -= 1
-        self.line("}")
-        self.loop, self.branch = outer, None
-        for name, node in zip(names, item.cut, strict=True):
-            self.values[node.number] = Value(node.type.reals, name)
-
-    def _take(self, name: str, source: str, reals: int) -> None:
-        self.line(f"copy<{reals}>({name}, {source});" if self.lowering.gpu else f"{name} = {source};")
 
 
 def _late(of_boundary: str, usual: str) -> str:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from jali.codegen.executed_code import DYNAMIC, HIDING, INTROSPECTED, ExecutedCode, imported, mentioned
 from jali.codegen.guard_discovery import GuardDiscovery, Seen
 from jali.codegen.ir import SiteProgram
+from jali.codegen.rewriting import reachable
 from jali.errors import TraceError
 
 Result = TypeVar("Result")
@@ -156,30 +157,15 @@ def _signature(programs: list[SiteProgram]) -> Any:
     """What programs compute, comparable with `==`."""
     numbers: dict[int, int] = {}
     nodes: list[Any] = []
-
-    def number(top: Any) -> int:
-        waiting = [top]
-        while waiting:
-            node = waiting[-1]
-            if id(node) in numbers:
-                waiting.pop()
-                continue
-            missing = [a for a in node.args if id(a) not in numbers]
-            if missing:
-                waiting.extend(missing)
-                continue
-            waiting.pop()
-            numbers[id(node)] = len(nodes)
-            attrs = repr(node.attrs) if node.attrs else ""  # distinguishes 0.0 from -0.0
-            nodes.append((node.op, tuple([numbers[id(a)] for a in node.args]), attrs, node.type))
-        return numbers[id(top)]
-
+    for node in reachable(effect.value for program in programs for effect in program.effects):
+        numbers[node.number] = len(nodes)
+        attrs = repr(node.attrs) if node.attrs else ""  # distinguishes 0.0 from -0.0
+        nodes.append((node.op, [numbers[a.number] for a in node.args], attrs, node.type))
     effects = [
         (
             p.name,
-            p.shift,
             [
-                (type(e).__name__, e.slot, *(getattr(e, a, ()) for a in _ATTRIBUTES), number(e.value))
+                (type(e).__name__, e.slot, *(getattr(e, a, ()) for a in _ATTRIBUTES), numbers[e.value.number])
                 for e in p.effects
             ],
         )

@@ -122,18 +122,18 @@ class SiteProgram:
     randoms: list[str]
     effects: list[Any]  # Store, Sum, Label or Output, in source order
     sums: list[Type]  # of accumulators
-    shift: tuple[int, ...] = ()  # all writes carry this offset: the kernel runs over the written sites
+    # The kernel runs over the sites that are written: what it does at an offset o, the user's function does at o + `shift`.
+    shift: tuple[int, ...] = ()
     loops: list[Any] = field(default_factory=list)
     outputs: int = 0  # reals per position that Output effects write
-    fused: frozenset[int] = (
-        frozenset()
-    )  # products that are rounded with the sum they belong to (passes.fused_products)
-    given: frozenset[tuple[int, ...]] = (
-        frozenset()
-    )  # offsets of the source that arguments decide: the text does not name them, so that others have the same
+    # offsets that arguments decide: the text does not name them, so that others have the same
+    given: frozenset[tuple[int, ...]] = frozenset()
+    items: tuple[Any, ...] = ()  # halo items that are received
+    rewrites: tuple[str, ...] = ()  # what passes have done
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)
+        self.shift = self.shift or (0,) * self.ndim
         self.scalars = [(_printable(name), type) for name, type in self.scalars]
         self.randoms = [_printable(name) for name in self.randoms]
 
@@ -152,6 +152,6 @@ class SiteProgram:
         """Accumulators that have entries: their names and slots."""
         return {term.name: term.slot for term in self.terms if term.label >= 0}
 
-    def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
-        """An offset of the source, seen from the written site."""
-        return tuple(o - s for o, s in zip(offset, self.shift, strict=True))
+    def offset_of_user(self, offset: tuple[int, ...]) -> tuple[int, ...]:
+        """An offset as the user's function has it."""
+        return tuple(o + s for o, s in zip(offset, self.shift, strict=True))

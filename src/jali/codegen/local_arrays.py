@@ -1,15 +1,12 @@
 """Local arrays of a kernel's values, and from when on others may use them.
 
-An array is released when its last value has been used: a renaming operation or a fused product uses the arrays of its
-arguments.
+An array is released when its last value has been used: a renaming operation uses the arrays of its arguments, and what encloses
+others in a branch uses theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from jali.codegen.ir import Node, SiteProgram
-from jali.codegen.items import Item
 from jali.codegen.operation import described
 from jali.codegen.passes import Analysis
 
@@ -17,10 +14,9 @@ from jali.codegen.passes import Analysis
 class LocalArrays:
     """The arrays of one kernel, by name. Positions are those of the order in which values are written."""
 
-    def __init__(self, program: SiteProgram, analysis: Analysis, item_of: Mapping[int, Item]):
+    def __init__(self, program: SiteProgram, analysis: Analysis):
         self.sizes: dict[str, int] = {}  # reals
         self._analysis = analysis
-        self._item_of = item_of
         self._free: dict[int, list[str]] = {}  # by size
         self._owned: dict[int, list[str]] = {}  # by the number of the value
         self._roots: dict[int, frozenset[int]] = {}  # the values whose arrays a value uses
@@ -65,28 +61,22 @@ class LocalArrays:
                 del self._owned[number]
 
     def _arguments(self, node: Node) -> list[Node]:
-        """The values a node reads when it is written, through fused products and loop bodies."""
-        out: list[Node] = []
-        for a in node.args:
-            if a.number in self._analysis.fused:
-                out += a.args
-            else:
-                out.append(a)
+        """The values a node reads when it is written, through loop bodies."""
+        if described(node).encloses:
+            return []  # they are written inside its own branch
+        out = list(node.args)
         if described(node).repeats:
             for inner in self._analysis.bodies[node.attrs[0]]:
                 out += self._arguments(inner)
-        if node.number in self._item_of:
-            return []  # what an item needs is written inside its own branch
         return out
 
     def _roots_of(self, node: Node) -> frozenset[int]:
         found = self._roots.get(node.number)
         if found is None:
             found = frozenset({node.number})
-            item = self._item_of.get(node.number)
-            if item is not None:
-                found = found | item.cone | {n.number for n in item.cut}
-            elif described(node).renames or node.number in self._analysis.fused:
+            if described(node).encloses:
+                found = found.union(inner.number for inner in self._analysis.branches[node.number])
+            elif described(node).renames:
                 found = found.union(*(self._roots_of(a) for a in node.args))
             self._roots[node.number] = found
         return found

@@ -6,8 +6,8 @@ compares names of operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jali.codegen.ir import Node
@@ -38,12 +38,12 @@ def no_flops(node: Node) -> int:
 class Fusion:
     """How a product is rounded together with the sum that it belongs to, as a multiply-add.
 
-    `possible(product, total)` decides by the types alone whether it is; `text(writer, total, other, product)` writes `total`,
-    the sum or difference of `other` and the product.
+    `possible(product, total)` decides by the types alone whether it is; `make(nodes, sign, product, other, first)` makes the sum (1)
+    or difference (-1) of the product and another value; `first`: the product stands in front.
     """
 
     possible: Callable[[Node, Node], bool]
-    text: Callable[[Writer, Node, Node, Node], None]
+    make: Callable[[Builder, int, Node, Node, bool], Node]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +63,7 @@ class Operation:
     method: str = ""  # its name as a method of symbols, whose arguments are then those of `make`
     fusion: Fusion | None = None  # of a product
     sign: int = 0  # of the second term of a sum: 1 or -1
+    fused: bool = False  # a sum that is rounded together with a product
 
     # where its value comes from
     constant: bool = False  # attrs[0] is a number that is known while tracing
@@ -70,12 +71,17 @@ class Operation:
     argument: Callable[[Node], tuple[int, int]] | None = None
     everywhere: bool = False  # it has no arguments, and the same value at all sites
     reads: bool = False  # a field: attrs are its slot and the offset
+    # which of its attributes are numbers in lists of the program: the list, and the position of the attribute
+    indexes: Mapping[str, int] = field(default_factory=dict)
+    # its attributes where it is seen from another site; None: they are the same
+    shifted: Callable[[tuple[Any, ...], tuple[int, ...]], tuple[Any, ...]] | None = None
     looks_up: bool = False  # an array that is an argument: attrs[0] is its slot, args are indices
     draws: bool = False  # random numbers: attrs[0] is the slot of their source
     by_coordinates: bool = False  # it depends on the coordinates of the site
     component: bool = False  # component attrs[0] of its argument
     collects: bool = False  # its components are its arguments, in order
     repeats: bool = False  # a rejection loop: attrs[0] is its number
+    encloses: bool = False  # its arguments are written inside a branch of its own
 
     # what may be done with it
     wide: bool = False  # doubles in kernels of any precision, which only sums take

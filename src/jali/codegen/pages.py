@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from jali.codegen.ir import Label, SiteProgram, Store, Sum
-from jali.codegen.passes import reachable
+from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
 from jali.codegen.writer import offset_text
 
-_OF_HALO_ITEMS = ("items", "crossing", "wraps")  # fields of a Lowering that a page describes in words
+_OF_HALO_ITEMS = ("crossing", "wraps")  # fields of a Lowering that a page describes in words
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def pages_of(traced: Traced, binary: Binary) -> list[StagePage]:
     where = {"source": binary.path, "runs on": "the host" if binary.function is None else "a device"}
     return [
         _traced(traced),
+        _rewritten(lowered),
         _analysed(lowered.analysed),
         _lowered(lowered),
         page("source", facts, kernel.text),
@@ -74,7 +76,9 @@ def _effects(program: SiteProgram) -> str:
     lines = []
     for effect in program.effects:
         if isinstance(effect, Store):
-            target = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
+            target = (
+                f"{program.fields[effect.slot].name} at {offset_text(program.offset_of_user(effect.offset))}"
+            )
             lines.append(f"{target} = %{effect.value.number}  // {effect.where}")
         elif isinstance(effect, Sum):
             entry = f"[label {effect.label}]" if effect.label >= 0 else ""
@@ -84,24 +88,30 @@ def _effects(program: SiteProgram) -> str:
     return "\n".join(lines)
 
 
+def _rewritten(lowered: Lowered) -> StagePage:
+    program = lowered.analysed.program
+    facts = {"passes": list(program.rewrites)}
+    return page("rewritten", facts, _effects(program))
+
+
 def _analysed(analysed: Analysed) -> StagePage:
     program, analysis = analysed.program, analysed.analysis
     names = [slot.name for slot in program.fields]
+    nodes = reachable(effect.value for effect in program.effects)
     facts = {
         "flops": analysis.flops,
         "reals read": analysis.loads,
         "reals written": analysis.stores,
         "reads": [f"{names[slot]} at {offset_text(o)}" for slot, at in analysis.reads.items() for o in at],
         "writes": [names[slot] for slot in analysis.writes],
-        "multiply-adds": len(analysis.fused),
+        "multiply-adds": sum(described(node).fused for node in nodes),
         "reads that may race": [
             f"{names[store.slot]} at {offset_text(o)}" for store, o in analysed.may_race if any(o)
         ],
     }
     lines = []
-    for node in reachable(effect.value for effect in program.effects):
-        fused = "rounded with its sum, " if node.number in analysis.fused else ""
-        lines.append(f"{node!r}  // {fused}{node.where}")
+    for node in nodes:
+        lines.append(f"{node!r}  // {node.where}")
     return page("analysed", facts, "\n".join(lines))
 
 
@@ -109,8 +119,7 @@ def _lowered(lowered: Lowered) -> StagePage:
     lowering = lowered.lowering
     facts = {f.name: getattr(lowering, f.name) for f in fields(lowering) if f.name not in _OF_HALO_ITEMS}
     facts["halo items"] = [
-        f"{item.reals} reals at {offset_text(lowered.analysed.program.offset(item.offset))}"
-        for item, _ in lowered.producers
+        f"{item.reals} reals at {offset_text(item.offset)}" for item, _ in lowered.producers
     ]
     return page("lowered", facts)
 

@@ -2,30 +2,32 @@
 
 `analyse` does, in this order: halo analysis (which fields are read at which offsets), dead-code removal (only what an effect
 needs is scheduled), scheduling (each value just before its first use, effects in source order), and counting of flops and
-bytes. `fused_products` selects the products that become multiply-adds of the sums that consume them. That decides where values
-are rounded, so the trace calls it once, and no later stage (ranks, halo items, formats) can change a bit.
+bytes. `rewritten_trace` comes before: its multiply-adds decide where values are rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from jali.codegen.builder import Builder
 from jali.codegen.ir import Node, SiteProgram, Store, Sum
 from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable, rebuild, shifted, with_values
 
 
 @dataclass(frozen=True)
 class Analysis:
     """Facts about one program.
 
-    `order` lists the scheduled nodes; nodes that vary inside a `repeat_until` are listed in `bodies[loop]` instead.
+    `order` lists the scheduled nodes; nodes that vary inside a `repeat_until` are listed in `bodies[loop]` instead, those of a branch
+    in `branches[number of the node that encloses them]`.
     `reads[slot]` are the offsets read (seen from the written site) with the user's first line that reads there.
     """
 
     order: list[Node]
     bodies: dict[int, list[Node]]
-    fused: frozenset[int]
+    branches: dict[int, list[Node]]
     reads: dict[int, dict[tuple[int, ...], str]]
     writes: dict[int, str]
     flops: int
@@ -33,24 +35,30 @@ class Analysis:
     stores: int
     coordinates: bool = False
     randoms: set[int] = field(default_factory=set)
+    drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
 
 
-def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> Analysis:
-    """Schedules a program and counts what it does. Nodes of these numbers are not scheduled: nodes below the cut of a halo item
-    are written where the item is."""
+def analyse(program: SiteProgram) -> Analysis:
+    """Schedules a program and counts what it does."""
     roots = [effect.value for effect in program.effects]
     nodes = reachable(roots)
     reads: dict[int, dict[tuple[int, ...], str]] = {}
     for node in nodes:
         if described(node).reads:
             slot, offset = node.attrs
-            reads.setdefault(slot, {}).setdefault(program.offset(offset), node.where)
+            reads.setdefault(slot, {}).setdefault(offset, node.where)
     writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
 
     order: list[Node] = []
     bodies: dict[int, list[Node]] = {}
-    _schedule(roots, program.fused | elsewhere, order, bodies)
+    branches = {node.number: reachable(node.args) for node in nodes if described(node).encloses}
+    enclosed = {
+        inner.number for branch in branches.values() for inner in branch if not described(inner).constant
+    }
+    _schedule(roots, enclosed, order, bodies)
 
+    drawn = [node for node in nodes if described(node).draws]
+    assert len({node.attrs[-1] for node in drawn}) <= 1, "a kernel draws the random numbers of one site"
     flops = sum(described(n).flops(n) for n in nodes)
     for effect in program.effects:
         if isinstance(effect, Sum):
@@ -60,79 +68,95 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
     return Analysis(
         order,
         bodies,
-        program.fused,
+        branches,
         reads,
         writes,
         flops,
         loads,
         stores,
         coordinates=any(described(n).by_coordinates for n in nodes),
-        randoms={n.attrs[0] for n in nodes if described(n).draws},
+        randoms={n.attrs[0] for n in drawn},
+        drawn_at=drawn[0].attrs[-1] if drawn else (),
     )
 
 
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """All nodes that the roots need, arguments first."""
-    seen: set[int] = set()
-    order: list[Node] = []
-    stack: list[Node | None] = []
-    stack += reversed(list(roots))
-    while stack:
-        node = stack.pop()
-        if node is None:  # the arguments of the node below are there
-            below = stack.pop()
-            assert below is not None
-            order.append(below)
-        elif node.number not in seen:
-            seen.add(node.number)
-            stack += (node, None)
-            stack += [a for a in reversed(node.args) if a.number not in seen]
-    return order
+def rewritten_trace(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
+    """The programs of one trace as all later stages have them: products fused with sums, and seen from the sites that are written."""
+    return [over_written_sites(program) for program in multiply_adds(programs)]
 
 
-def fused_products(roots: Iterable[Node]) -> frozenset[int]:
-    """Products that are used once, by a sum: they are written as multiply-adds of that sum.
+def multiply_adds(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
+    """Programs of one trace in which each product that a sum alone uses is rounded together with that sum.
 
-    `roots` are the values of all effects of a trace. The answer depends on the formula and on types alone.
+    The answer depends on the formula and on types alone. All programs of a trace are taken at once, and before anything else is
+    done with them, so that no later stage (ranks, halo items, formats) can change a bit.
     """
-    roots = list(roots)
+    roots = [effect.value for program in programs for effect in program.effects]
+    sums = _fused_products(roots)
+    if not sums:
+        return list(programs)
+
+    def rule(nodes: Builder, node: Node, args: tuple[Node, ...]) -> Node | None:
+        product = sums.get(node.number)
+        if product is None:
+            return None
+        first = node.args[0] is product
+        fusion = described(product).fusion
+        assert fusion is not None
+        mine, other = args if first else args[::-1]
+        found = fusion.make(nodes, described(node).sign, mine, other, first)
+        found.where, found.antihermitian = node.where, node.antihermitian
+        return found
+
+    made = rebuild(Builder(programs[0].precision), roots, rule)
+    what = f"{len(sums)} multiply-adds"
+    return [with_values(program, made, what) for program in programs]
+
+
+def over_written_sites(program: SiteProgram) -> SiteProgram:
+    """The program as it is seen from the site that it writes."""
+    offset = next((effect.offset for effect in program.effects if isinstance(effect, Store)), ())
+    return shifted(program, tuple(-o for o in offset)) if any(offset) else program
+
+
+def _fused_products(roots: list[Node]) -> dict[int, Node]:
+    """Of the numbers of sums, the product that is rounded together with each."""
     nodes = reachable(roots)
     uses: dict[int, int] = {}
     for used in [a for node in nodes for a in node.args] + roots:
         uses[used.number] = uses.get(used.number, 0) + 1
-    fused: set[int] = set()
+    found: dict[int, Node] = {}
     for node in nodes:
         sign = described(node).sign
         if sign == 0:
             continue
-        right, left = node.args[1], node.args[0]
-        for candidate, possible in ((right, True), (left, sign > 0 and right.number not in fused)):
-            if candidate is left and (right.number in fused or not possible):
-                continue
-            if uses[candidate.number] != 1 or candidate.loops != node.loops:
-                continue
-            fusion = described(candidate).fusion
-            if fusion is not None and fusion.possible(candidate, node):
-                fused.add(candidate.number)
+        left, right = node.args
+        for product in (right, left) if sign > 0 else (right,):
+            fusion = described(product).fusion
+            if (
+                uses[product.number] == 1
+                and product.loops == node.loops
+                and fusion is not None
+                and fusion.possible(product, node)
+            ):
+                found[node.number] = product
                 break
-    return frozenset(fused)
+    return found
 
 
 def _schedule(
-    roots: list[Node], skipped: frozenset[int], order: list[Node], bodies: dict[int, list[Node]]
+    roots: list[Node], enclosed: set[int], order: list[Node], bodies: dict[int, list[Node]]
 ) -> None:
-    scheduled: set[int] = set()
+    scheduled = set(enclosed)
 
     def schedule(root: Node) -> None:
         for node in reachable([root]):
-            if node.number in scheduled or node.number in skipped or node.loops:
+            if node.number in scheduled or node.loops:
                 continue
             scheduled.add(node.number)
             if described(node).repeats:
                 loop = node.attrs[0]
-                bodies[loop] = [
-                    n for n in reachable(node.args) if loop in n.loops and n.number not in skipped
-                ]
+                bodies[loop] = [n for n in reachable(node.args) if loop in n.loops]
             order.append(node)
 
     for root in roots:

@@ -30,9 +30,7 @@ def copy_program(source: Stored, target: Stored, precision: str, ndim: int) -> S
     value = leaves.load(Builder(), 0, here, source.element.type)
     value.antihermitian = source.element.codec == "algebra"
     slots = [FieldSlot("source", source), FieldSlot("target", target)]
-    return SiteProgram(
-        "recode", ndim, precision, slots, [], [], [Store(1, here, value, "recode")], [], shift=here
-    )
+    return SiteProgram("recode", ndim, precision, slots, [], [], [Store(1, here, value, "recode")], [])
 
 
 def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) -> tuple[np.ndarray, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
-STAGES = ("traced", "analysed", "lowered", "source", "binary", "bound")
+STAGES = ("traced", "rewritten", "analysed", "lowered", "source", "binary", "bound")
 
 
 @dataclass

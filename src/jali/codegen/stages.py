@@ -26,9 +26,9 @@ from typing import Any, Protocol
 from jali.codegen import kernel_cache
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.guards import Guards, trace_with_guards
-from jali.codegen.ir import Output, SiteProgram, Store
-from jali.codegen.items import Item, find_items
-from jali.codegen.passes import Analysis, analyse
+from jali.codegen.ir import SiteProgram, Store
+from jali.codegen.items import Item, with_items
+from jali.codegen.passes import Analysis, analyse, rewritten_trace
 from jali.codegen.stage_cache import COUNTS, StageCache
 from jali.codegen.trace import trace
 from jali.codegen.writer import Lowering
@@ -69,6 +69,8 @@ def trace_function(
     programs, guards = trace_with_guards(
         function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
     )
+    programs = rewritten_trace(programs)
+    COUNTS["rewritten"].count(found=False)
     if outside is None:
         return Traced(tuple(programs), guards)
     return Traced(
@@ -85,7 +87,7 @@ class Analysed:
 
     program: SiteProgram
     analysis: Analysis
-    items: StageCache[tuple[tuple[Item, Analysed], ...]] = field(
+    items: StageCache[tuple[Analysed, tuple[tuple[Item, Analysed], ...]]] = field(
         default_factory=lambda: StageCache("analysed", 16), repr=False
     )
     lowered: StageCache[Lowered] = field(default_factory=lambda: StageCache("lowered", 64), repr=False)
@@ -117,39 +119,18 @@ def programs_of(traced: Traced) -> list[Analysed]:
 
 def halo_items(
     analysed: Analysed, crossing: tuple[Offset, ...], wire: str = ""
-) -> tuple[tuple[Item, Analysed], ...]:
-    """The halo items worth having at offsets that can leave a rank's box, and the programs that compute them at the sender."""
+) -> tuple[Analysed, tuple[tuple[Item, Analysed], ...]]:
+    """The program that receives the halo items worth having at offsets that can leave a rank's box, and those that compute them at
+    the sender."""
 
-    def find() -> tuple[tuple[Item, Analysed], ...]:
-        program = analysed.program
-        return tuple(
-            (item, analyse_program(_producer(program, item))) for item in find_items(program, crossing, wire)
-        )
+    def rewrite() -> tuple[Analysed, tuple[tuple[Item, Analysed], ...]]:
+        COUNTS["rewritten"].count(found=False)
+        reader, producers = with_items(analysed.program, crossing, wire)
+        if not producers:
+            return analysed, ()
+        return analyse_program(reader), tuple((item, analyse_program(sent)) for item, sent in producers)
 
-    return analysed.items.get((crossing, wire), find)
-
-
-def _producer(program: SiteProgram, item: Item) -> SiteProgram:
-    """The program that computes an item at the sender's own site."""
-    effects, first = [], 0
-    for node in item.cut:
-        effects.append(Output(first, node))
-        first += node.type.reals
-    return SiteProgram(
-        f"{program.name}_item",
-        program.ndim,
-        program.precision,
-        program.fields,
-        [],
-        [],
-        effects,
-        [],
-        item.offset,
-        [],
-        first,
-        program.fused,
-        program.given,
-    )
+    return analysed.items.get((crossing, wire), rewrite)
 
 
 # ---- lowered -------------------------------------------------------------------------------------------
@@ -171,16 +152,16 @@ def lower(analysed: Analysed, lowering: Lowering) -> Lowered:
 
 
 def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
-    program = analysed.program
-    found = halo_items(analysed, lowering.crossing, lowering.wire) if lowering.crossing else ()
-    here = (0,) * program.ndim
+    found: tuple[tuple[Item, Analysed], ...] = ()
+    if lowering.crossing:
+        analysed, found = halo_items(analysed, lowering.crossing, lowering.wire)
+    here = (0,) * analysed.program.ndim
     producers = []
     for item, producer in found:
-        offset = program.offset(item.offset)
         phased = frozenset(
             (slot, here)
             for slot in item.slots
-            if (slot, offset) in lowering.phased and offset in lowering.wraps
+            if (slot, item.offset) in lowering.phased and item.offset in lowering.wraps
         )
         at_sender = Lowering(
             lowering.lanes,
@@ -191,7 +172,7 @@ def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
             arrays=lowering.arrays.intersection(item.slots),
         )
         producers.append((item, lower(producer, at_sender)))
-    return Lowered(analysed, replace(lowering, items=tuple(item for item, _ in found)), tuple(producers))
+    return Lowered(analysed, lowering, tuple(producers))
 
 
 # ---- source --------------------------------------------------------------------------------------------

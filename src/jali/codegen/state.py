@@ -79,7 +79,7 @@ class Trace:
         stored = self.stores.get((slot, offset))
         field = self.slots[slot]
         if stored is not None:
-            return self._as_stored(field, slot, stored.value)
+            return leaves.read_after(self.builder, slot, field.storage, stored.value)
         field.reads.setdefault(offset, user_line())
         if any(written == slot for written, _ in self.stores):
             field.reads_after.setdefault(offset, user_line())
@@ -87,12 +87,6 @@ class Trace:
         node.antihermitian = field.element.codec == "algebra"
         node.phase = field.element.name == "U(1)"
         return node
-
-    def _as_stored(self, field: FieldSlot, slot: int, value: Node) -> Node:
-        """What reading gives after `value` was written: what memory holds."""
-        if field.storage.exact(self.precision):
-            return value
-        return leaves.stored(self.builder, slot, value)
 
     def store(self, slot: int, offset: tuple[int, ...], value: Node) -> None:
         field = self.slots[slot]
@@ -132,14 +126,14 @@ class Trace:
         waiting = self.halves.pop(key, None)
         if waiting is not None:
             return OPERATIONS[kind](self.builder, waiting, 1)
-        pair = draws.philox(self.builder, slot, self._next_draw(slot), loop, kind)
+        pair = draws.philox(self.builder, slot, self._next_draw(slot), loop, kind, self.ndim)
         self.halves[key] = pair
         return OPERATIONS[kind](self.builder, pair, 0)
 
     def draw_integer(self, slot: int, n: Node) -> Node:
         """A whole number from 0 to n - 1; it takes a counter of its own."""
         loop = self.loop.number if self.loop else -1
-        return draws.integers(self.builder, slot, self._next_draw(slot), loop, n)
+        return draws.integers(self.builder, slot, self._next_draw(slot), loop, n, self.ndim)
 
     def _next_draw(self, slot: int) -> int:
         """The number of a source's next counter at this site."""

@@ -16,7 +16,6 @@ from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
 from jali.codegen.language import leaves, terms
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
-from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
 from jali.codegen.storage_formats import ArrayArgument, FieldArgument
 from jali.codegen.symbols import Accumulator, ArrayValue, Fields, FieldSymbol, RandomSymbol, Site
@@ -211,12 +210,11 @@ def _finish(
                 function, f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
     gathered_at = {term.label: term.where for term in sums}
-    effects_once: list[Sum | Label] = [*sums, *(Label(k, node, gathered_at[k]) for node, k in labels.items())]
-    fused = fused_products([e.value for e in (*state.stores.values(), *effects_once)])
+    labelled = [Label(k, node, gathered_at[k]) for node, k in labels.items()]
+    every: list[Store | Sum | Label] = [*state.stores.values(), *sums, *labelled]
     programs = []
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
-        stores = [s for s in state.stores.values() if s.offset == offset]
-        effects: list[Store | Sum | Label] = [*stores, *(effects_once if k == 0 else [])]
+        effects = [e for e in every if (e.offset == offset if isinstance(e, Store) else k == 0)]
         program = SiteProgram(
             name if k == 0 else f"{name}_{k}",
             state.ndim,
@@ -226,9 +224,7 @@ def _finish(
             randoms,
             effects,
             types if k == 0 else [],
-            shift=offset,
             loops=state.loops,
-            fused=fused,
             given=frozenset(state.given),
         )
         programs.append(program)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.packings import ALGEBRA, PLAIN
@@ -14,7 +14,6 @@ from jali.codegen.storage_formats import Stored
 from jali.codegen.target import BLOCK_BITS
 
 if TYPE_CHECKING:
-    from jali.codegen.items import Item
     from jali.codegen.local_arrays import LocalArrays
     from jali.codegen.passes import Analysis
 
@@ -37,8 +36,9 @@ class Lowering:
     phased: frozenset[tuple[int, tuple[int, ...]]] = (
         frozenset()
     )  # (slot, offset) with non-periodic boundaries
-    crossing: tuple[tuple[int, ...], ...] = ()  # offsets at which halo items may travel
-    items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields; found by `lower`
+    crossing: tuple[
+        tuple[int, ...], ...
+    ] = ()  # offsets at which neighbours on other ranks may send halo items instead of fields
     wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
     wraps: frozenset[tuple[int, ...]] = (
         frozenset()
@@ -95,11 +95,11 @@ class Writer:
     analysis: Analysis
     values: dict[int, Value]
     loop: int | None
-    branch: Item | None
+    branch: int | None  # the number of the node that encloses what is written
     depth: int
     position: int
     arrays: LocalArrays
-    kept: dict[int, list[list[str]]]
+    kept: dict[int, Any]  # names that loops and branches leave behind, by the numbers of their nodes
 
     # ---- what the heir provides ------------------------------------------------------------------
 
@@ -151,8 +151,7 @@ class Writer:
     # ---- fields ----------------------------------------------------------------------------------
 
     def load(self, node: Node) -> None:
-        slot, source_offset = node.attrs
-        offset = self.program.offset(source_offset)
+        slot, offset = node.attrs
         storage = self.program.fields[slot].storage
         element, reals, packing = storage.element, storage.reals, storage.packing
         name = f"p{self.number(node)}"
@@ -327,7 +326,9 @@ class Writer:
         )
 
     def scope(self, loop: int) -> list[Node]:
-        """The nodes that are written together with those of a loop's body, or with those outside of loops (-1)."""
+        """The nodes that are written together with those of a loop's body, of the branch, or outside of both (-1)."""
+        if loop < 0 and self.branch is not None:
+            return self.analysis.branches[self.branch]
         return self.analysis.bodies[loop] if loop >= 0 else self.analysis.order
 
 
@@ -340,9 +341,7 @@ def coordinate_text(axis: int, ndim: int, step: int) -> str:
 
 def location_text(program: SiteProgram, offset: tuple[int, ...]) -> str:
     """An offset, seen from the written site, for a kernel's text: kernels that differ in what arguments decide have one text."""
-    shift = program.shift or (0,) * program.ndim
-    source = tuple(o + s for o, s in zip(offset, shift, strict=False))
-    return "an offset that arguments decide" if source in program.given else offset_text(offset)
+    return "an offset that arguments decide" if offset in program.given else offset_text(offset)
 
 
 def offset_text(offset: tuple[int, ...]) -> str:

@@ -135,9 +135,7 @@ class _Binding:
         self.overflow: list[OverflowCount] = []
         self.scalar_parameters: list[tuple[int, KernelParameter]] = []
         self.random_parameters: list[tuple[int, KernelParameter]] = []
-        items = {
-            program.offset(item.offset): (item, self._item(item, producer)) for item, producer in producers
-        }
+        items = {item.offset: (item, self._item(item, producer)) for item, producer in producers}
         patches, away = [], []
         for k, parameter in enumerate(text.parameters):
             index = FIRST_PARAMETER + k
@@ -267,7 +265,7 @@ class _Binding:
             elif parameter.what == "away":
                 parameters[FIRST_PARAMETER + k] = 0  # a sender reads its own sites
             elif parameter.what == "phases":
-                windings = self.lattice.windings_of_readers(self.program.offset(item.offset))
+                windings = self.lattice.windings_of_readers(item.offset)
                 of_lanes = np.repeat(np.array(windings, np.int32)[None, :, None], self.layout.lanes, axis=2)
                 parameters[FIRST_PARAMETER + k] = self._factors(parameter.slot, of_lanes)
             else:

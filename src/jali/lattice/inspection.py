@@ -93,7 +93,6 @@ def inspect(
     sums = Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
     traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
     analysis, program = kernel.text.analysis, kernel.program
-    shift = program.shift or (0,) * program.ndim
     return KernelReport(
         name=program.name,
         source=kernel.text.text,
@@ -101,12 +100,13 @@ def inspect(
         lanes=kernel.layout.lanes,
         precision=program.precision,
         reads={
-            program.fields[slot].name: [
-                tuple(o + s for o, s in zip(offset, shift, strict=True)) for offset in offsets
-            ]
+            program.fields[slot].name: [program.offset_of_user(offset) for offset in offsets]
             for slot, offsets in analysis.reads.items()
         },
-        writes={program.fields[slot].name: [shift] for slot in analysis.writes},
+        writes={
+            program.fields[slot].name: [program.offset_of_user((0,) * program.ndim)]
+            for slot in analysis.writes
+        },
         flops=kernel.cost.flops,
         bytes_moved=kernel.cost.bytes_moved,
         bytes_least=kernel.cost.bytes_least,

@@ -20,7 +20,7 @@ def check_races(analysed: Analysed, lattice: Any, domain: Domain) -> None:
         _check_same_site(program, lattice, store.slot, offset)
         if any(offset) and lattice.meets(domain, program.shift, offset):
             field = program.fields[store.slot]
-            source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+            source = program.offset_of_user(offset)
             after = field.reads_after.get(source)
             line = after or field.reads.get(source, store.where)
             hint = _each_alone(program, lattice, domain)
@@ -66,7 +66,7 @@ def _has_no_race(
         seen.add(node.number)
         waiting += node.args
         if described(node).reads and node.attrs[0] == store.slot:
-            offset = program.offset(node.attrs[1])
+            offset = node.attrs[1]
             if any(offset) and lattice.meets(domain, program.shift, offset):
                 return False
     return True
@@ -84,7 +84,7 @@ def _two_calls(program: SiteProgram, field: Any) -> str:
 def _check_same_site(program: SiteProgram, lattice: Any, slot: int, offset: tuple[int, ...]) -> None:
     """Raises TraceError for a read around the lattice, at the site itself, of what an earlier line has written there."""
     field = program.fields[slot]
-    source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+    source = program.offset_of_user(offset)
     around = not any(o % n for o, n in zip(offset, lattice.extents, strict=True))
     if any(offset) and around and source in field.reads_after:
         raise TraceError(

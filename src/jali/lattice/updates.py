@@ -210,8 +210,8 @@ class SplitUpdate:
         replaced: set[tuple[str, Offset]] = set()
         if update.items and self.ranks > 1:
             crossing = crossing_offsets(update.analysed, update.phased, self.grid)
-            for item, _ in halo_items(update.analysed, crossing, update.wire):
-                offset = program.offset(item.offset)
+            for item, _ in halo_items(update.analysed, crossing, update.wire)[1]:
+                offset = item.offset
                 replaced |= {(program.fields[slot].name, offset) for slot in item.slots}
                 wire = on_the_wire(item.reals, update.precision, update.wire)
                 read(f"item of {item.reals} reals at {offset}", offset, wire.site_bytes, True)

@@ -1,7 +1,7 @@
 """The operations of the site language, each described once (`jali.codegen.operation`), in files by idea.
 
 `leaves` what is given, `conversions` components and kinds, `arithmetic`, `matrices`, `parts` of complex values, `groups`,
-`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `rejection_loops`, `terms` of sums. Importing this package puts
+`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `rejection_loops`, `terms` of sums, `halo_items` that other ranks send. Importing this package puts
 all of them on the list.
 """
 
@@ -12,6 +12,7 @@ from jali.codegen.language import (
     draws,
     elementary,
     groups,
+    halo_items,
     integers,
     leaves,
     matrices,
@@ -27,6 +28,7 @@ __all__ = [
     "draws",
     "elementary",
     "groups",
+    "halo_items",
     "integers",
     "leaves",
     "matrices",

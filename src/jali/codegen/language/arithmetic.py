@@ -26,7 +26,7 @@ from jali.codegen.language.conversions import (
 )
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Fusion, Range, always, described, operation
+from jali.codegen.operation import Fusion, Range, always, operation
 from jali.codegen.types import Type
 from jali.codegen.writer import Writer
 
@@ -41,13 +41,6 @@ def elementwise(real: int) -> Callable[[Node], int]:
 
 def _write_sum(w: Writer, node: Node) -> None:
     left, right = node.args
-    if left.number in w.analysis.fused:
-        left, right = right, left
-    if right.number in w.analysis.fused:
-        fusion = described(right).fusion
-        assert fusion is not None
-        fusion.text(w, node, left, right)
-        return
     sign = "+" if add.made(node) else "-"
     a, b = w.value(left), w.value(right)
     if node.type.shape and a.array and b.array:
@@ -192,11 +185,31 @@ def _is_scaled(product: Node, total: Node) -> bool:
     )
 
 
-def _scaled_add(w: Writer, node: Node, left: Node, product: Node) -> None:
-    factor, scaled = w.one(product.args[0]), product.args[1]
-    function = "fma" if described(node).sign > 0 else "fnma"
-    both = zip(w.parts(scaled), w.parts(left), strict=True)
-    w.name(node, [f"{function}({factor}, {p}, {q})" for p, q in both])
+def fused_arguments(
+    sign: int, product: Node, other: Node, first: bool
+) -> tuple[tuple[Node, ...], tuple[Any, ...]]:
+    """Arguments, in the order of the formula, and attributes of a product with the sum that it is rounded with."""
+    args = (*product.args, other) if first else (other, *product.args)
+    return args, (sign, first, *product.attrs)
+
+
+def fused_terms(node: Node) -> tuple[Node, Node, Node]:
+    """The other term, and the two factors."""
+    a, b, c = node.args
+    return (c, a, b) if node.attrs[1] else (a, b, c)
+
+
+def _multiply_add(w: Writer, node: Node) -> None:
+    other, factor, scaled = fused_terms(node)
+    function = "fma" if node.attrs[0] > 0 else "fnma"
+    both = zip(w.parts(scaled), w.parts(other), strict=True)
+    w.name(node, [f"{function}({w.one(factor)}, {p}, {q})" for p, q in both])
+
+
+@operation("multiply_add", _multiply_add, flops=elementwise(2), fused=True)
+def multiply_add(nodes: Builder, sign: int, product: Node, other: Node, first: bool) -> Node:
+    """The sum or difference of a value and a number times another, rounded once."""
+    return nodes.node("multiply_add", *fused_arguments(sign, product, other, first), product.type)
 
 
 def _times(a: float, b: float) -> float:
@@ -212,7 +225,7 @@ def _mul_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     "mul",
     _mul,
     flops=_mul_flops,
-    fusion=Fusion(_is_scaled, _scaled_add),
+    fusion=Fusion(_is_scaled, multiply_add),
     bounds=_mul_bounds,
     compute=always(operator.mul),
 )

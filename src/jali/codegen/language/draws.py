@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, REAL, Node
 from jali.codegen.language.leaves import is_constant
@@ -18,7 +20,7 @@ def _number_of_draw(w: Writer, node: Node) -> str:
 
 
 def _philox(w: Writer, node: Node) -> None:
-    slot, _, loop, kind = node.attrs
+    slot, _, loop, kind, _ = node.attrs
     if node.number in w.values:
         return  # drawn together with another one
     name = w.result(node)
@@ -41,10 +43,17 @@ def _philox(w: Writer, node: Node) -> None:
     w.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], {draw}, k{key});")
 
 
-@operation("philox", _philox, draws=True, by_coordinates=True)
-def philox(nodes: Builder, slot: int, number: int, loop: int, kind: str) -> Node:
-    """Two random numbers of a kind: draw `number` of a source at this site, inside a rejection loop (or -1)."""
-    pair = nodes.node("philox", (), (slot, number, loop, kind), Type("real", (2,)))
+def _shifted(attrs: tuple[Any, ...], by: tuple[int, ...]) -> tuple[Any, ...]:
+    return *attrs[:-1], tuple([o + b for o, b in zip(attrs[-1], by, strict=True)])
+
+
+@operation(
+    "philox", _philox, indexes={"randoms": 0, "loops": 2}, draws=True, by_coordinates=True, shifted=_shifted
+)
+def philox(nodes: Builder, slot: int, number: int, loop: int, kind: str, ndim: int) -> Node:
+    """Two random numbers of a kind: draw `number` of a source at this site, inside a rejection loop (or -1). The last attribute is
+    the offset of the site that they belong to."""
+    pair = nodes.node("philox", (), (slot, number, loop, kind, (0,) * ndim), Type("real", (2,)))
     if loop >= 0:
         pair.loops = frozenset({loop})
     return pair
@@ -77,17 +86,20 @@ def _integers(w: Writer, node: Node) -> None:
     "integers",
     _integers,
     flops=lambda node: 1,
+    indexes={"randoms": 0, "loops": 2},
     draws=True,
     by_coordinates=True,
+    shifted=_shifted,
     bounds=lambda node, of, extents: (0, of[0][1] - 1),
 )
-def integers(nodes: Builder, slot: int, number: int, loop: int, n: Node) -> Node:
-    """A whole number from 0 to n - 1, all of them equally likely: draw `number` of a source, inside a rejection loop (or -1)."""
+def integers(nodes: Builder, slot: int, number: int, loop: int, n: Node, ndim: int) -> Node:
+    """A whole number from 0 to n - 1, all of them equally likely: draw `number` of a source, inside a rejection loop (or -1). The
+    last attribute is the offset of the site that it belongs to."""
     if n.type != INT:
         raise trace_error(f"rng.integers(X, n) needs a whole number n, not a {n.type}")
     if is_constant(n) and n.attrs[0] < 1:
         raise trace_error(f"rng.integers(X, n) draws from 0 to n - 1; n is at least 1, not {n.attrs[0]}")
-    node = nodes.node("integers", (n,), (slot, number, loop), INT)
+    node = nodes.node("integers", (n,), (slot, number, loop, (0,) * ndim), INT)
     if loop >= 0:
         node.loops = node.loops | {loop}
     return node

@@ -27,7 +27,7 @@ def _call(w: Writer, node: Node) -> None:
     if node.number in w.values:
         return  # computed together with its companion
     companion = _COMPANIONS.get(function)
-    if companion and w.branch is None:
+    if companion:
         for other in w.scope(-1 if w.loop is None else w.loop):
             if (
                 call.made(other)

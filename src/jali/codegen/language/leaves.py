@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
@@ -112,7 +113,9 @@ def _scalar(w: Writer, node: Node) -> None:
     )
 
 
-@operation("scalar", _scalar, everywhere=True, argument=lambda node: (node.attrs[0], 0))
+@operation(
+    "scalar", _scalar, indexes={"scalars": 0}, everywhere=True, argument=lambda node: (node.attrs[0], 0)
+)
 def scalar(nodes: Builder, slot: int, type: Type) -> Node:
     """A number (or small array of numbers) that is an argument, known at run time."""
     return nodes.node("scalar", (), (slot,), type)
@@ -135,7 +138,7 @@ def _whole(w: Writer, node: Node) -> None:
     w.assign(node, [f"s{w.parameter(KernelParameter('whole', slot, component=component))}"])
 
 
-@operation("whole", _whole, everywhere=True, argument=lambda node: node.attrs)
+@operation("whole", _whole, indexes={"scalars": 0}, everywhere=True, argument=lambda node: node.attrs)
 def whole(nodes: Builder, slot: int, component: int) -> Node:
     """One number of an array of whole numbers that is an argument, at a fixed index."""
     return nodes.node("whole", (), (slot, component), INT)
@@ -156,7 +159,7 @@ def _table(w: Writer, node: Node) -> None:
     w.line(f"look_up<{node.type.reals}>({w.result(node)}, {numbers}, {at});")
 
 
-@operation("table", _table, looks_up=True, sendable=False)
+@operation("table", _table, indexes={"scalars": 0}, looks_up=True, sendable=False)
 def table(nodes: Builder, slot: int, indices: Sequence[Node], type: Type) -> Node:
     """A row of an array that is an argument; indices are checked where extents are known (`ranges.py`)."""
     for index in indices:
@@ -184,14 +187,14 @@ def extent(nodes: Builder, axis: int) -> Node:
 
 def _coordinate(w: Writer, node: Node) -> None:
     axis, step = node.attrs
-    shift = w.program.shift[axis] if w.program.shift else 0
-    w.name(node, [coordinate_text(axis, w.program.ndim, step - shift)], "integer")
+    w.name(node, [coordinate_text(axis, w.program.ndim, step)], "integer")
 
 
 @operation(
     "coordinate",
     _coordinate,
     by_coordinates=True,
+    shifted=lambda attrs, by: (attrs[0], attrs[1] + by[attrs[0]]),
     bounds=lambda node, of, extents: (0, extents[node.attrs[0]] - 1),
 )
 def coordinate(nodes: Builder, axis: int, step: int) -> Node:
@@ -203,7 +206,12 @@ def _load(w: Writer, node: Node) -> None:
     w.load(node)
 
 
-@operation("load", _load, reads=True)
+def _load_shifted(attrs: tuple[Any, ...], by: tuple[int, ...]) -> tuple[Any, ...]:
+    slot, offset = attrs
+    return slot, tuple([o + b for o, b in zip(offset, by, strict=True)])
+
+
+@operation("load", _load, indexes={"fields": 0}, reads=True, shifted=_load_shifted)
 def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node:
     """The value of a field at an offset."""
     return nodes.node("load", (), (slot, offset), type)
@@ -213,9 +221,14 @@ def _stored(w: Writer, node: Node) -> None:
     w.stored(node)
 
 
-@operation("stored", _stored)
+@operation("stored", _stored, indexes={"fields": 0})
 def stored(nodes: Builder, slot: int, value: Node) -> Node:
     """What a field gives back after a value was written to it: encoded and decoded."""
     node = nodes.node("stored", (value,), (slot,), value.type)
     node.antihermitian = value.antihermitian
     return node
+
+
+def read_after(nodes: Builder, slot: int, storage: Any, value: Node) -> Node:
+    """What reading a field at a site gives after `value` was written there: what memory holds."""
+    return value if storage.exact(nodes.precision) else stored(nodes, slot, value)

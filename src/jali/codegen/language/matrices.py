@@ -5,9 +5,11 @@ An adjoint is folded into the product that takes it, and of a product whose trac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
-from jali.codegen.language.arithmetic import add, conj, mul
+from jali.codegen.language.arithmetic import add, conj, fused_arguments, fused_terms, mul
 from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs, zero_of
 from jali.codegen.language.leaves import is_fixed, is_unit, is_zero, load
 from jali.codegen.lines import trace_error
@@ -26,46 +28,62 @@ def need_matrix(a: Node, what: str, square: bool = False) -> None:
 # ---- products ------------------------------------------------------------------------------------------
 
 
-def _flags(product: Node) -> str:
+def _flags(adjoints: Sequence[bool]) -> str:
     """Template arguments: which factors are adjoint."""
-    return ", ".join("true" if adjoint else "false" for adjoint in product.attrs)
+    return ", ".join("true" if adjoint else "false" for adjoint in adjoints)
 
 
-def _sizes(product: Node) -> str:
-    """Template arguments of a matrix product: rows, inner, columns, and which factors are adjoint."""
-    rows = product.type.shape[0]
-    cols = product.type.shape[1] if len(product.type.shape) > 1 else 1
-    inner = product.args[0].type.shape[0 if product.attrs[0] else 1]
-    return f"{rows}, {inner}, {cols}, {_flags(product)}"
+def _product_extents(node: Node, a: Node, adjoints: Sequence[bool]) -> tuple[int, int, int]:
+    """Rows, inner extent and columns of a matrix product whose left factor is `a`."""
+    rows, *cols = node.type.shape
+    return rows, a.type.shape[0 if adjoints[0] else 1], cols[0] if cols else 1
+
+
+def _sizes(node: Node, a: Node, adjoints: Sequence[bool]) -> str:
+    """Template arguments of a matrix product: its extents, and which factors are adjoint."""
+    return ", ".join([*map(str, _product_extents(node, a, adjoints)), _flags(adjoints)])
 
 
 def _matmul(w: Writer, node: Node) -> None:
     a, b = w.array(node.args[0]), w.array(node.args[1])
     op = "matmul" if node.type.kind == "complex" else "matmul_real"
-    w.line(f"{op}<{_sizes(node)}>({w.result(node)}, {a}, {b});")
+    w.line(f"{op}<{_sizes(node, node.args[0], node.attrs)}>({w.result(node)}, {a}, {b});")
 
 
 def _matmul_flops(node: Node) -> int:
-    a, b = node.args[0].type, node.args[1].type
-    rows = node.type.shape[0]
-    cols = node.type.shape[1] if len(node.type.shape) > 1 else 1
-    inner = a.shape[0 if node.attrs[0] else 1]
-    if a.kind == "complex" and b.kind == "complex":
+    a, b = node.args
+    return _product_flops(node, a, b, node.attrs)
+
+
+def _product_flops(node: Node, a: Node, b: Node, adjoints: Sequence[bool]) -> int:
+    rows, inner, cols = _product_extents(node, a, adjoints)
+    kinds = {a.type.kind, b.type.kind}
+    if kinds == {"complex"}:
         return rows * cols * (8 * inner - 2)
-    if a.kind == "real" and b.kind == "real":
-        return rows * cols * (2 * inner - 1)
-    return rows * cols * (4 * inner - 2)
+    return rows * cols * (2 * inner - 1 if kinds == {"real"} else 4 * inner - 2)
 
 
 def _is_complex_term(product: Node, total: Node) -> bool:
     return product.type.kind == "complex" and total.type == product.type
 
 
-def _multiply_add(w: Writer, node: Node, left: Node, product: Node) -> None:
-    a, b = w.array(product.args[0]), w.array(product.args[1])
-    op = "matmul_add" if described(node).sign > 0 else "matmul_sub"
-    target = _accumulator(w, node, left, keep={a, b})
-    w.line(f"{op}<{_sizes(product)}>({target}, {a}, {b});")
+def _matmul_add(w: Writer, node: Node) -> None:
+    other, *factors = fused_terms(node)
+    a, b = map(w.array, factors)
+    op = "matmul_add" if node.attrs[0] > 0 else "matmul_sub"
+    target = _accumulator(w, node, other, keep={a, b})
+    w.line(f"{op}<{_sizes(node, factors[0], node.attrs[2:])}>({target}, {a}, {b});")
+
+
+def _matmul_add_flops(node: Node) -> int:
+    _, a, b = fused_terms(node)
+    return node.type.reals + _product_flops(node, a, b, node.attrs[2:])
+
+
+@operation("matmul_add", _matmul_add, flops=_matmul_add_flops, fused=True)
+def matmul_add(nodes: Builder, sign: int, product: Node, other: Node, first: bool) -> Node:
+    """The sum or difference of a value and a matrix product, rounded as multiply-adds."""
+    return nodes.node("matmul_add", *fused_arguments(sign, product, other, first), product.type)
 
 
 def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
@@ -91,7 +109,7 @@ def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
     return target
 
 
-@operation("matmul", _matmul, flops=_matmul_flops, fusion=Fusion(_is_complex_term, _multiply_add))
+@operation("matmul", _matmul, flops=_matmul_flops, fusion=Fusion(_is_complex_term, matmul_add))
 def matmul(nodes: Builder, a: Node, b: Node) -> Node:
     """Matrix product; adjoints of either factor are folded into the product."""
     if len(a.type.shape) != 2 or a.type.shape[1] != b.type.shape[0]:
@@ -231,7 +249,7 @@ def _retrace_mul(w: Writer, node: Node) -> None:
     a, b = node.args
     rows, inner = _extents(node)
     op = "retrace_mul" if a.type.kind == "complex" else "trace_mul_real"
-    w.name(node, [f"{op}<{rows}, {inner}, {_flags(node)}>({w.array(a)}, {w.array(b)})"])
+    w.name(node, [f"{op}<{rows}, {inner}, {_flags(node.attrs)}>({w.array(a)}, {w.array(b)})"])
 
 
 def _retrace_mul_flops(node: Node) -> int:
@@ -248,7 +266,7 @@ def retrace_mul(nodes: Builder, a: Node) -> Node:
 def _trace_mul(w: Writer, node: Node) -> None:
     rows, inner = _extents(node)
     x, y = w.array(node.args[0]), w.array(node.args[1])
-    w.line(f"trace_mul<{rows}, {inner}, {_flags(node)}>({w.result(node)}, {x}, {y});")
+    w.line(f"trace_mul<{rows}, {inner}, {_flags(node.attrs)}>({w.result(node)}, {x}, {y});")
 
 
 @operation("trace_mul", _trace_mul, flops=lambda node: 8 * node.args[0].type.size - 2)

@@ -46,7 +46,7 @@ def _repeat(w: Writer, node: Node) -> None:
     w.kept[node.number] = kept
 
 
-@operation("repeat", _repeat, repeats=True, sendable=False)
+@operation("repeat", _repeat, indexes={"loops": 0}, repeats=True, sendable=False)
 def repeat(nodes: Builder, loop: int, accept: Node, values: Sequence[Node], others: Sequence[Node]) -> Node:
     """A loop that ends with `values` where `accept` holds, and with `others` where it never does."""
     node = nodes.node("repeat", (accept, *values, *others), (loop, len(values)), BOOL)
