@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -23,8 +24,9 @@ from jali import (
     TraceError,
     Vector,
 )
+from jali.codegen.values import METHODS
 from jali.gauge import GaugeField
-from jali.lattice import whole_fields
+from jali.lattice import algebra, functions, whole_fields
 
 pytestmark = pytest.mark.lanes
 
@@ -430,6 +432,37 @@ def test_operations_by_name():
     assert np.allclose(jali.atan2(f, 2.0), np.arctan2(x, 2.0))
     assert np.allclose(jali.power(2.0, f), 2.0**x)
     assert np.array_equal(round(3 * f), np.round(3 * x))
+
+
+@pytest.mark.parametrize("function", METHODS, ids=lambda function: function.__name__)
+def test_methods_of_symbols_are_methods_of_whole_fields(function):
+    lattice, described = Lattice(4, 3), METHODS[function]
+    count = len(inspect.signature(function).parameters)
+    fields = [make(Matrix(2) if count == 1 else Vector(2), k, lattice)[0] for k in range(count)]
+    if described.method == "norm2":
+        values = lattice.sum(algebra._norm2, *fields)
+        found = fields[0].norm2()
+    else:
+        found = getattr(type(fields[0]), described.method)
+        found = (found.fget if described.is_property else found)(*fields)
+        values = found.field()
+
+        @jali.site_function
+        def at_sites(X, out, fields):
+            out[X] = function(*[f[X] for f in fields])
+
+        values[...] = 0
+        at_sites(values, fields)
+    assert np.array_equal(found, values)
+
+
+def test_a_function_that_is_made_later_takes_whole_fields(pair):
+    f, a, g, b = pair
+    capped = functions._two("capped", "minimum", min)
+    modulus = functions._one("abs", abs)
+    assert np.array_equal(capped(2 * f, g), np.minimum(2 * a, b))
+    assert np.array_equal(capped(0.5, modulus(f)), np.minimum(0.5, abs(a)))
+    assert repr(capped(modulus(f), 0.5)).startswith("<capped(abs(f0), 0.5), of fields")
 
 
 def test_a_field_is_read_as_a_sequence_and_copied_as_an_array(pair):

@@ -60,7 +60,11 @@ class Operation:
     text: Text
     flops: Flops = no_flops
     renames: bool = False  # it only names components of its arguments anew, and needs no memory of its own
-    method: str = ""  # its name as a method of symbols, whose arguments are then those of `make`
+    method: str = ""  # its name as a method of symbols and whole fields; `make` has the same arguments
+    is_property: bool = False  # of a method: it is written without brackets
+    # of a method, for the boundaries of whole fields: arguments are multiplied by factors -1 or phases, and each term of the value is
+    # then multiplied by these powers of the factors, 1 of what is linear, -1 of a conjugate; nothing where it is not
+    degrees: tuple[tuple[int, ...], ...] = ()
     fusion: Fusion | None = None  # of a product
     sign: int = 0  # of the second term of a sum: 1 or -1
     fused: bool = False  # a sum that is rounded together with a product

@@ -24,7 +24,6 @@ from jali.codegen.language import (
     integers,
     leaves,
     matrices,
-    parts,
 )
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Operation, described
@@ -457,16 +456,6 @@ class Value(Symbol):
     def __deepcopy__(self, memo: Any) -> Value:
         return self.copy()
 
-    @property
-    def real(self) -> Value:
-        """Real part."""
-        return Value(parts.real(builder(), self.node))
-
-    @property
-    def imag(self) -> Value:
-        """Imaginary part."""
-        return Value(parts.imag(builder(), self.node))
-
     def transpose(self) -> Value:
         """Rows and columns exchanged."""
         return Value(matrices.transpose(builder(), self.node))
@@ -493,9 +482,13 @@ def _method(described: Operation) -> Callable[..., Value]:
     return method
 
 
-for _described in OPERATIONS.values():
-    if _described.method:
-        setattr(Value, _described.method, _method(_described))
+METHODS: dict[Callable[..., Value], Operation] = {
+    _method(described): described for described in OPERATIONS.values() if described.method
+}
+"""The operations that are methods of symbols, by these methods."""
+
+for _function, _described in METHODS.items():
+    setattr(Value, _described.method, property(_function) if _described.is_property else _function)
 
 
 def where(condition: Any, a: Any, b: Any) -> Value:

@@ -23,6 +23,7 @@ from jali.lattice.field_arithmetic import FieldArithmetic
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
 from jali.lattice.ratio import ratio_of, why_not_together
+from jali.lattice.recorded_calls import RecordedCalls
 from jali.lattice.scalars import Condition, Scalar
 
 
@@ -80,6 +81,8 @@ def key_of(argument: Any) -> Any:
         return argument.serial
     if kind is float or kind is int or kind is complex or kind is Random:
         return kind
+    if kind is RecordedCalls:
+        return argument
     if kind is Direction or kind is types.FunctionType:  # without the many questions below
         return (kind, argument)
     if kind is Scalar:

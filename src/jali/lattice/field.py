@@ -33,6 +33,7 @@ from jali.lattice.overflow import (
     raise_on_all_ranks,
     unreported_overflow,
 )
+from jali.lattice.recorded_calls import FIELD, NUMBER
 from jali.lattice.scalar_parts import perform
 from jali.lattice.scalars import Scalar
 
@@ -295,29 +296,26 @@ class Field(FieldArithmetic):
     # ---- whole fields ----------------------------------------------------------------------------
 
     def _expression(self) -> FieldExpression:
-        return FieldExpression("f0", (self,), (), (self.storage.versions(),))
-
-    def _in_place(self, operator: str, other: Any) -> Any:
-        return self._stored(self._combined(operator, other))
+        return FieldExpression(FIELD, (self,), (), (self.storage.versions(),))
 
     def _stored(self, found: Any) -> Any:
         """Itself, with the values of an expression."""
         return found if found is NotImplemented else found.store(self)
 
     def __iadd__(self, other: Any) -> Any:
-        return self._in_place("+", other)
+        return self._stored(self.__add__(other))
 
     def __isub__(self, other: Any) -> Any:
-        return self._in_place("-", other)
+        return self._stored(self.__sub__(other))
 
     def __imul__(self, other: Any) -> Any:
-        return self._in_place("*", other)
+        return self._stored(self.__mul__(other))
 
     def __imatmul__(self, other: Any) -> Any:
-        return self._in_place("@", other)
+        return self._stored(self.__matmul__(other))
 
     def __itruediv__(self, other: Any) -> Any:
-        return self._in_place("/", other)
+        return self._stored(self.__truediv__(other))
 
     def __ipow__(self, exponent: Any) -> Any:
         return self._stored(self.__pow__(exponent))
@@ -499,7 +497,7 @@ class Field(FieldArithmetic):
                 value._expression().store(self)
             return
         if chosen.everything and isinstance(value, Scalar):
-            field_arithmetic.kernels.store(self, [], [value], "n0")
+            field_arithmetic.kernels.store(self, [], [value], NUMBER)
             return
         self._not_while_tracing()
         if isinstance(value, FieldArithmetic):

@@ -1,16 +1,19 @@
 """Arithmetic of whole fields: `2 * f + g` is an expression, and one kernel computes it when its values are wanted.
 
-An expression is a formula in postfix notation over a list of fields and one of numbers. The formula is fixed while tracing, numbers are
-run-time arguments: one kernel serves all expressions of one formula.
+An expression is recorded calls of the functions of the site language (`recorded_calls`) over a list of fields and one of numbers. The
+calls are fixed while tracing, numbers are run-time arguments: one kernel serves all expressions of the same calls.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
+import operator
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,11 +21,13 @@ from jali import graph_recorder
 from jali.codegen import state as tracing
 from jali.codegen.arithmetics import PRECISIONS, widest
 from jali.codegen.lines import trace_error, user_line
+from jali.codegen.operation import Operation
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
+from jali.codegen.values import METHODS, Value
 from jali.errors import LayoutError
 from jali.files import name_shown, value_shown
 from jali.lattice.base import no_field, what_differs
-from jali.lattice.formulas import BINARY, as_written, count_operands, power_of_factor
+from jali.lattice.recorded_calls import NUMBER, Call, Function, Operand, RecordedCalls, record_one, record_two
 from jali.lattice.scalars import Scalar
 
 kernels: Any = None
@@ -31,7 +36,26 @@ kernels: Any = None
 MANY_OPERANDS = 32
 """Fields and numbers of an expression above which a warning is given."""
 
-_OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
+_OPERATORS: dict[Any, Function] = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.true_divide: operator.truediv,
+    np.matmul: operator.matmul,
+}
+
+
+def _prefix(function: Function) -> Callable[[Any], FieldExpression]:
+    """The method by which an operator of one operand is called."""
+    return lambda self: self._changed(function)
+
+
+def _operator(function: Function) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """The methods by which an operator is called: of its left operand, and of its right one."""
+    return (
+        lambda self, other: self._combined(function, other),
+        lambda self, other: self._combined(function, other, swapped=True),
+    )
 
 
 class FieldArithmetic:
@@ -48,83 +72,65 @@ class FieldArithmetic:
 
     # ---- operators -------------------------------------------------------------------------------
 
-    def _combined(self, operator: str, other: Any, swapped: bool = False) -> Any:
+    def _combined(self, function: Function, other: Any, swapped: bool = False) -> Any:
         refuse_while_tracing(self)
         given = _as_expression(other, self)
         if given is NotImplemented:
             return NotImplemented
         a, b = (given, self._expression()) if swapped else (self._expression(), given)
-        return _join(operator, a, b)
+        return _join(function, a, b)
 
-    def _changed(self, operator: str) -> FieldExpression:
+    def _changed(self, function: Function, *fixed: int) -> FieldExpression:
         refuse_while_tracing(self)
         mine = self._expression()
-        return FieldExpression(f"{mine.formula} {operator}", mine.members, mine.numbers, mine.versions)
+        recorded = record_one(function, mine.recorded, fixed)
+        return FieldExpression(recorded, mine.members, mine.numbers, mine.versions)
 
-    def __add__(self, other: Any) -> Any:
-        return self._combined("+", other)
+    def applied(self, function: Function, *others: Any, swapped: bool = False) -> Any:
+        """A function of the site language at every site, of itself or of two operands; `swapped`: of these it is the second.
+
+        `jali.exp(f)` and its like call this. Raises LayoutError for an operand that is neither a field nor a number.
+        """
+        found = self._combined(function, others[0], swapped) if others else self._changed(function)
+        if found is NotImplemented:
+            raise LayoutError(
+                f"{name_shown(function.__name__)} takes fields, expressions of fields and numbers, not {no_field(*others)}"
+            )
+        return found
+
+    __add__, _added_to = _operator(operator.add)
+    __sub__, __rsub__ = _operator(operator.sub)
+    __mul__, __rmul__ = _operator(operator.mul)
+    __matmul__, __rmatmul__ = _operator(operator.matmul)
+    __truediv__, __rtruediv__ = _operator(operator.truediv)
+    _raised, __rpow__ = _operator(operator.pow)
+    __neg__, __pos__ = _prefix(operator.neg), _prefix(operator.pos)
+    __abs__, __round__ = _prefix(abs), _prefix(round)
 
     def __radd__(self, other: Any) -> Any:
         if type(other) is int and other == 0:  # where Python's sum() begins
             refuse_while_tracing(self)
             return self._expression()
-        return self._combined("+", other, swapped=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._combined("-", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._combined("-", other, swapped=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._combined("*", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._combined("*", other, swapped=True)
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._combined("@", other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._combined("@", other, swapped=True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._combined("/", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._combined("/", other, swapped=True)
+        return self._added_to(other)
 
     def __pow__(self, exponent: Any) -> Any:
-        if isinstance(exponent, int | np.integer) and not isinstance(exponent, bool):
-            return self._changed(f"**{int(exponent)}")
-        return self._combined("**", exponent)
+        return self._changed(operator.pow, int(exponent)) if _is_whole(exponent) else self._raised(exponent)
 
-    def __rpow__(self, base: Any) -> Any:
-        return self._combined("**", base, swapped=True)
-
-    def __mod__(self, divisor: Any) -> Any:
-        return self._divided("%", divisor)
+    def __mod__(self, divisor: Any) -> Any:  # by a fixed whole number, as in the site language
+        return self._changed(operator.mod, int(divisor)) if _is_whole(divisor) else NotImplemented
 
     def __floordiv__(self, divisor: Any) -> Any:
-        return self._divided("//", divisor)
+        return self._changed(operator.floordiv, int(divisor)) if _is_whole(divisor) else NotImplemented
 
-    def _divided(self, operator: str, divisor: Any) -> Any:
-        """By a fixed whole number, as in the site language."""
-        if not isinstance(divisor, int | np.integer) or isinstance(divisor, bool):
-            return NotImplemented
-        return self._changed(f"{operator}{int(divisor)}")
+    def transpose(self) -> FieldExpression:
+        """Transposes at every site."""
+        return self._changed(Value.transpose)
 
-    def __neg__(self) -> FieldExpression:
-        return self._changed("negative")
+    if TYPE_CHECKING:  # other methods of symbols, `METHODS`
 
-    def __pos__(self) -> FieldExpression:
-        return self._changed("positive")
+        def __getattr__(self, name: str) -> Any: ...
 
-    def __abs__(self) -> FieldExpression:
-        return self._changed("abs")
-
-    def __round__(self) -> FieldExpression:
-        return self._changed("round")
+    # ---- comparison ------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, numbers.Number | np.ndarray | Scalar):
@@ -148,66 +154,6 @@ class FieldArithmetic:
 
     __float__ = __complex__ = __int__ = __index__ = _refuse_number
 
-    @property
-    def real(self) -> FieldExpression:
-        """Real parts."""
-        return self._changed("real")
-
-    @property
-    def imag(self) -> FieldExpression:
-        """Imaginary parts."""
-        return self._changed("imag")
-
-    def conj(self) -> FieldExpression:
-        """Complex conjugates, component by component."""
-        return self._changed("conj")
-
-    def dagger(self) -> FieldExpression:
-        """Adjoints at every site."""
-        return self._changed("dagger")
-
-    def trace(self) -> FieldExpression:
-        """Traces at every site."""
-        return self._changed("trace")
-
-    def transpose(self) -> FieldExpression:
-        """Transposes at every site."""
-        return self._changed("transpose")
-
-    def det(self) -> FieldExpression:
-        """Determinants at every site."""
-        return self._changed("det")
-
-    def inverse(self) -> FieldExpression:
-        """Inverse matrices at every site."""
-        return self._changed("inverse")
-
-    def dot(self, other: Any) -> Any:
-        """The sum of conj(v_k) w_k at every site; `inner` sums it over sites."""
-        return self._of_two("dot", other)
-
-    def outer(self, other: Any) -> Any:
-        """The matrix v_i conj(w_j) at every site."""
-        return self._of_two("outer", other)
-
-    def applied(self, name: str, *others: Any) -> Any:
-        """The function `name` of the site language at every site; `jali.exp(f)` and its like call this."""
-        return self._of_two(name, *others) if others else self._changed(name)
-
-    def applied_to(self, name: str, first: Any) -> Any:
-        """The same of two arguments, of which this is the second."""
-        return self._of_two(name, first, swapped=True)
-
-    def _of_two(self, name: str, other: Any, swapped: bool = False) -> Any:
-        """`_combined` by a function, which has no other operand to defer to. Raises LayoutError for operands that are
-        neither fields nor numbers."""
-        found = self._combined(name, other, swapped)
-        if found is NotImplemented:
-            raise LayoutError(
-                f"{name_shown(name)} takes fields, expressions of fields and numbers, not {no_field(other)}"
-            )
-        return found
-
     # ---- sums ------------------------------------------------------------------------------------
 
     def norm2(self, *, fast: bool = False, wait: bool = True) -> Any:
@@ -215,7 +161,7 @@ class FieldArithmetic:
 
         Whole numbers of any precision are squared as float64.
         """
-        return _as_reals(self._expression())._summed("norm2", fast=fast, wait=wait)
+        return _as_reals(self._expression())._summed(kernels.sum_of_squares, fast=fast, wait=wait)
 
     def inner(self, other: Any, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones.
@@ -225,12 +171,12 @@ class FieldArithmetic:
         given = _as_expression(other, self)
         if not isinstance(other, FieldArithmetic):
             raise LayoutError(f"inner takes a field or an expression of fields, not {no_field(other)}")
-        return _join("dot", _as_reals(self._expression()), _as_reals(given))._summed(fast=fast, wait=wait)
+        return _as_reals(self._expression()).dot(_as_reals(given))._summed(fast=fast, wait=wait)
 
     def sum(self, axis: Any = None, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
         _refuse_axis("sum", axis)
-        return self._summed("sum", fast=fast, wait=wait)
+        return self._summed(kernels.sum_of_components, fast=fast, wait=wait)
 
     def mean(self, axis: Any = None, *, fast: bool = False, wait: bool = True) -> Any:
         """Mean of all sites and components, as `f[...].mean()`."""
@@ -255,11 +201,11 @@ class FieldArithmetic:
         function = kernels.highest if which == "max" else kernels.lowest
         return mine.lattice.reduce(function, *mine.arguments(), wait=wait)
 
-    def _summed(self, *operators: str, **how: Any) -> Any:
+    def _summed(self, *functions: Function, **how: Any) -> Any:
         refuse_while_tracing(self)
         mine = self._expression()
-        for operator in operators:
-            mine = mine._changed(operator)
+        for function in functions:
+            mine = mine._changed(function)
         return mine.lattice.sum(kernels.total, *mine.arguments(), **how)
 
     # ---- NumPy -----------------------------------------------------------------------------------
@@ -306,14 +252,14 @@ class FieldArithmetic:
             raise LayoutError(
                 f"{ufunc.__name__} cannot write into a field; f[...] = sets values, f += and its like compute in place"
             )
-        operator = _OPERATORS.get(ufunc)
+        function = _OPERATORS.get(ufunc)
         both = all(isinstance(x, FieldArithmetic) for x in inputs)  # f * g calls this of neither field
-        if method == "__call__" and operator and len(inputs) == 2 and not named and not both:
+        if method == "__call__" and function and len(inputs) == 2 and not named and not both:
             a, b = inputs
             if isinstance(a, FieldArithmetic):
-                found = a._combined(operator, b)
+                found = a._combined(function, b)
             else:
-                found = b._combined(operator, a, swapped=True)
+                found = b._combined(function, a, swapped=True)
             if found is not NotImplemented:
                 return found
         return _of_arrays(getattr(ufunc, method), inputs, named)
@@ -338,6 +284,27 @@ class FieldArithmetic:
         raise TypeError(f"{self!r} is not pickled: f.save(path) keeps it, f[...] is an array")
 
 
+def _method(function: Function, described: Operation) -> Any:
+    """A method of symbols as one of whole fields: an expression of its values at every site."""
+
+    def alone(self: FieldArithmetic) -> FieldExpression:
+        return self._changed(function)
+
+    def with_another(self: FieldArithmetic, other: Any) -> Any:
+        return self.applied(function, other)
+
+    method: Any = alone if len(signature(function).parameters) == 1 else with_another
+    method.__name__, method.__qualname__ = described.method, f"FieldArithmetic.{described.method}"
+    method.__doc__ = f"{function.__doc__}\n\nAt every site; what is made is an expression."
+    return property(method) if described.is_property else method
+
+
+for _function, _described in METHODS.items():
+    if not hasattr(FieldArithmetic, _described.method):  # norm2 is summed over sites
+        setattr(FieldArithmetic, _described.method, _method(_function, _described))
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class FieldExpression(FieldArithmetic):
     """A formula of fields of one lattice, such as `2 * f + g`, that has not been computed yet.
 
@@ -345,15 +312,10 @@ class FieldExpression(FieldArithmetic):
     their values until then: where one has changed, evaluation raises LayoutError.
     """
 
-    __slots__ = ("formula", "members", "numbers", "versions")
-
-    def __init__(
-        self, formula: str, fields: tuple[Any, ...], given: tuple[Any, ...], versions: tuple[Any, ...]
-    ):
-        self.formula = formula
-        self.members = fields
-        self.numbers = given
-        self.versions = versions
+    recorded: RecordedCalls
+    members: tuple[Any, ...]  # its fields
+    numbers: tuple[Any, ...]
+    versions: tuple[Any, ...]  # of its fields, when it was written
 
     def _expression(self) -> FieldExpression:
         return self
@@ -364,18 +326,19 @@ class FieldExpression(FieldArithmetic):
         return self.members[0].lattice
 
     def __repr__(self) -> str:
-        names = {f"f{k}": f.name if f.name.isidentifier() else f"f{k}" for k, f in enumerate(self.members)}
-        names |= {f"n{k}": f"n{k}" if isinstance(x, Scalar) else repr(x) for k, x in enumerate(self.numbers)}
-        return f"<{as_written(self.formula, names)}, of fields on {self.lattice}; .field() computes it>"
+        fields, given = enumerate(self.members), enumerate(self.numbers)
+        names = {Operand(True, k): field.name for k, field in fields if field.name.isidentifier()}
+        names |= {Operand(False, k): repr(x) for k, x in given if not isinstance(x, Scalar)}
+        return f"<{self.recorded.as_written(names)}, of fields on {self.lattice}; .field() computes it>"
 
-    def arguments(self) -> tuple[list[Any], list[Any], str]:
-        """What the site functions of `whole_fields` take: fields, numbers, formula. Raises LayoutError where a field has changed."""
+    def arguments(self) -> tuple[list[Any], list[Any], RecordedCalls]:
+        """What the site functions of `whole_fields` take: fields, numbers, calls. Raises LayoutError where a field has changed."""
         for field, version in zip(self.members, self.versions, strict=True):
             if field.storage.versions() != version:
                 raise LayoutError(
                     f"{field.name} has changed since it was written in an expression; compute that before, by .field(), or write it anew"
                 )
-        return list(self.members), list(self.numbers), self.formula
+        return list(self.members), list(self.numbers), self.recorded
 
     def element(self) -> Element:
         """What it has at a site. Raises TraceError where the formula has no meaning for its fields."""
@@ -448,6 +411,10 @@ def check_same_lattice(a: Any, b: Any) -> None:
         )
 
 
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, int | np.integer) and not isinstance(x, bool)
+
+
 def _as_expression(other: Any, beside: Any) -> Any:
     """A field, an expression or a number as an expression; NotImplemented for anything else."""
     if isinstance(other, FieldArithmetic):
@@ -459,19 +426,19 @@ def _as_expression(other: Any, beside: Any) -> Any:
     if isinstance(other, np.ndarray):
         other = other[()]
     if isinstance(other, Scalar):  # what is made of one keeps its value when it is assigned
-        return FieldExpression("n0", (), (other * 1.0 if other.variable else other,), ())
+        return FieldExpression(NUMBER, (), (other * 1.0 if other.variable else other,), ())
     if not isinstance(other, numbers.Number | np.bool_):
         return NotImplemented
     whole = all(field.element.type.kind == "int" for field in beside._expression().members)
     if isinstance(other, numbers.Integral) and whole:
-        return FieldExpression("n0", (), (int(other),), ())
+        return FieldExpression(NUMBER, (), (int(other),), ())
     try:
         number = complex(other) if isinstance(other, complex | np.complexfloating) else float(other)  # type: ignore[arg-type]
     except OverflowError:
         raise LayoutError(
             "a number beside fields is a float64, which cannot hold one as large as this"
         ) from None
-    return FieldExpression("n0", (), (number,), ())
+    return FieldExpression(NUMBER, (), (number,), ())
 
 
 def _as_reals(a: FieldExpression) -> FieldExpression:
@@ -480,33 +447,28 @@ def _as_reals(a: FieldExpression) -> FieldExpression:
         return a
     if a._precision != PRECISIONS[-1]:
         a = a._computed(None).astype(PRECISIONS[-1])._expression()
-    return _join("*", FieldExpression("n0", (), (1.0,), ()), a)
+    return _join(operator.mul, FieldExpression(NUMBER, (), (1.0,), ()), a)
 
 
-def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpression:
-    """The formula `a operator b`; fields that both have are one."""
-    fields, versions = list(a.members), list(a.versions)
+def _join(function: Function, a: FieldExpression, b: FieldExpression) -> FieldExpression:
+    """A call with the values of `a` and `b`; fields that both have are one."""
+    fields, versions, places = list(a.members), list(a.versions), []
     if fields and b.members:
         check_same_lattice(fields[0], b.members[0])
-    names = {}
-    for number, (field, version) in enumerate(zip(b.members, b.versions, strict=True)):
-        known = next((k for k, f in enumerate(fields) if f is field), None)
-        if known is None:
-            known = len(fields)
+    for field, version in zip(b.members, b.versions, strict=True):
+        place = next((k for k, known in enumerate(fields) if known is field), len(fields))
+        if place == len(fields):
             fields.append(field)
             versions.append(version)
-        elif versions[known] != version:
+        elif versions[place] != version:
             raise LayoutError(
                 f"{field.name} has changed between two parts of an expression; compute the first before, by .field()"
             )
-        names[f"f{number}"] = f"f{known}"
-    for number in range(len(b.numbers)):
-        names[f"n{number}"] = f"n{len(a.numbers) + number}"
-    renamed = " ".join(names.get(token, token) for token in b.formula.split())
-    formula = f"{a.formula} {renamed} {operator}"
-    if max(count_operands(a.formula), count_operands(b.formula)) <= MANY_OPERANDS < count_operands(formula):
+        places.append(place)
+    recorded = record_two(function, a.recorded, b.recorded, tuple(places), len(a.numbers))
+    if max(a.recorded.operands, b.recorded.operands) <= MANY_OPERANDS < recorded.operands:
         _warn_of_length(fields[0].lattice)
-    return FieldExpression(formula, tuple(fields), a.numbers + b.numbers, tuple(versions))
+    return FieldExpression(recorded, tuple(fields), a.numbers + b.numbers, tuple(versions))
 
 
 def _warn_of_length(lattice: Any) -> None:
@@ -551,7 +513,7 @@ def _boundary_of(expression: FieldExpression) -> Any:
             )
         condition, power = given[0], 1
         if condition not in ("periodic", "open"):
-            found = power_of_factor(expression.formula, is_phase=condition != "antiperiodic")
+            found = expression.recorded.power_of_factor(is_phase=condition != "antiperiodic")
             if found is None:
                 raise LayoutError(
                     f"fields that are {condition} in direction {axis} give {expression!r} no factor of its own at that boundary; say "
@@ -566,23 +528,23 @@ def _boundary_of(expression: FieldExpression) -> Any:
 
 def _kept(expression: FieldExpression) -> Any:
     """The element of all fields where they are added, and multiplied by real numbers; else None."""
-    stack: list[Any] = []
-    for token in expression.formula.split():
-        if token in BINARY:
-            b, a = stack.pop(), stack.pop()
-            if token in "+-":
-                stack.append(a if a == b else None)
-            elif token == "*" and "real" in (a, b):
-                stack.append(b if a == "real" else a)
-            else:
-                stack.append(a if token == "/" and b == "real" else None)
-        elif token[0] == "f" and token[1:].isdigit():
-            stack.append(expression.members[int(token[1:])].element)
-        elif token[0] == "n" and token[1:].isdigit():
-            stack.append("real" if isinstance(expression.numbers[int(token[1:])], float) else None)
-        elif token not in ("negative", "positive"):
-            stack[-1] = None
-    return stack.pop()
+
+    def of_operand(operand: Operand) -> Any:
+        if operand.is_field:
+            return expression.members[operand.place].element
+        return "real" if isinstance(expression.numbers[operand.place], float) else None
+
+    def of_call(call: Call, a: Any, b: Any = None) -> Any:
+        if call.function in (operator.add, operator.sub):
+            return a if a == b else None
+        if call.function is operator.mul and "real" in (a, b):
+            return b if a == "real" else a
+        is_kept = call.function in (operator.neg, operator.pos) or (
+            call.function is operator.truediv and b == "real"
+        )
+        return a if is_kept else None
+
+    return expression.recorded.fold(of_operand, of_call)
 
 
 def _as_numpy(x: Any) -> Any:

@@ -47,7 +47,7 @@ def _one(
         if isinstance(x, WithoutValue):
             lift(x)
         if isinstance(x, FieldArithmetic):
-            return x.applied(name)
+            return x.applied(function)
         if isinstance(x, Scalar):
             return apply(elementary.call, (name,), x)
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
@@ -60,9 +60,9 @@ def _one(
 def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
         if isinstance(x, FieldArithmetic):
-            return x.applied(name, y)
+            return x.applied(function, y)
         if isinstance(y, FieldArithmetic):
-            return y.applied_to(name, x)
+            return y.applied(function, x, swapped=True)
         if isinstance(x, Scalar) or isinstance(y, Scalar):
             return apply(elementary.call, (ir_name,), x, y)
         if isinstance(x, Symbol) or isinstance(y, Symbol):

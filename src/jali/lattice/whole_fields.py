@@ -1,36 +1,21 @@
-"""The site functions behind `f += 2 * g` and `(f * g).sum()`: a formula of `field_arithmetic`, stored or summed."""
+"""The site functions behind `f += 2 * g` and `(f * g).sum()`: an expression of `field_arithmetic`, stored or summed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from jali.lattice import field_arithmetic, functions
-from jali.lattice.formulas import BINARY, is_operand
+from jali.lattice import field_arithmetic
+from jali.lattice.recorded_calls import RecordedCalls
 from jali.lattice.sites import site_function
 
 
-def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
-    """The value of a formula at a site."""
-    stack: list[Any] = []
-    for token in formula.split():
-        if token in BINARY:
-            b, a = stack.pop(), stack.pop()
-            stack.append((_BINARY.get(token) or getattr(functions, token))(a, b))
-        elif is_operand(token):
-            stack.append(fields[int(token[1:])][X] if token[0] == "f" else given[int(token[1:])])
-        else:
-            a = stack.pop()
-            if token.startswith(("**", "//")):
-                stack.append(a ** int(token[2:]) if token[0] == "*" else a // int(token[2:]))
-            elif token[0] == "%":
-                stack.append(a % int(token[1:]))
-            elif token in _UNARY:
-                stack.append(_UNARY[token](a))
-            else:
-                stack.append(getattr(functions, token)(a))
-    return stack.pop()
+def evaluate(recorded: RecordedCalls, fields: Any, numbers: Any, X: Any) -> Any:
+    """The value of recorded calls at a site."""
+    return recorded.fold(
+        lambda operand: fields[operand.place][X] if operand.is_field else numbers[operand.place],
+        lambda call, *values: call.function(*values, *call.fixed),
+    )
 
 
 def components(a: Any) -> list[Any]:
@@ -43,58 +28,39 @@ def components(a: Any) -> list[Any]:
     return [a[i, j] for i in range(shape[0]) for j in range(shape[1])]
 
 
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "@": lambda a, b: a @ b,
-    "**": lambda a, b: a**b,
-    "dot": lambda a, b: a.dot(b),
-    "outer": lambda a, b: a.outer(b),
-}
+def sum_of_components(a: Any) -> Any:
+    """The sum of the numbers of a value at a site."""
+    return sum(components(a)[1:], components(a)[0])
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "round": functions.round_,  # as `jali.round` is called
-    "negative": lambda a: -a,
-    "positive": lambda a: a,
-    "abs": abs,
-    "real": lambda a: a.real,
-    "imag": lambda a: a.imag,
-    "conj": lambda a: a.conj(),
-    "dagger": lambda a: a.dagger(),
-    "trace": lambda a: a.trace(),
-    "transpose": lambda a: a.transpose(),
-    "det": lambda a: a.det(),
-    "inverse": lambda a: a.inverse(),
-    "norm2": lambda a: a.norm2(),
-    "sum": lambda a: sum(components(a)[1:], components(a)[0]),
-}
+
+def sum_of_squares(a: Any) -> Any:
+    """The sum of the squared moduli of the numbers of a value at a site."""
+    return a.norm2()
 
 
 @site_function
-def store(X: Any, target: Any, fields: Any, numbers: Any, formula: Any) -> None:
-    """Writes the value of a formula at every site."""
-    target[X] = evaluate(formula, fields, numbers, X)
+def store(X: Any, target: Any, fields: Any, numbers: Any, recorded: Any) -> None:
+    """Writes the value of recorded calls at every site."""
+    target[X] = evaluate(recorded, fields, numbers, X)
 
 
 @site_function
-def total(X: Any, fields: Any, numbers: Any, formula: Any, sum: Any) -> None:
-    """Sums the value of a formula over sites."""
-    sum += evaluate(formula, fields, numbers, X)
+def total(X: Any, fields: Any, numbers: Any, recorded: Any, sum: Any) -> None:
+    """Sums the value of recorded calls over sites."""
+    sum += evaluate(recorded, fields, numbers, X)
 
 
 @site_function
-def highest(X: Any, fields: Any, numbers: Any, formula: Any, high: Any) -> None:
-    """The largest number of a formula's values."""
-    for x in components(evaluate(formula, fields, numbers, X)):
+def highest(X: Any, fields: Any, numbers: Any, recorded: Any, high: Any) -> None:
+    """The largest number of recorded calls."""
+    for x in components(evaluate(recorded, fields, numbers, X)):
         high.max(x)
 
 
 @site_function
-def lowest(X: Any, fields: Any, numbers: Any, formula: Any, low: Any) -> None:
-    """The smallest number of a formula's values."""
-    for x in components(evaluate(formula, fields, numbers, X)):
+def lowest(X: Any, fields: Any, numbers: Any, recorded: Any, low: Any) -> None:
+    """The smallest number of recorded calls."""
+    for x in components(evaluate(recorded, fields, numbers, X)):
         low.min(x)
 
 

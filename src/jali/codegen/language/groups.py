@@ -44,7 +44,13 @@ def det(nodes: Builder, a: Node) -> Node:
     return _as_given(nodes, a, nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX))
 
 
-@operation("inverse", _function("inverse"), flops=lambda node: 8 * node.type.shape[0] ** 3, method="inverse")
+@operation(
+    "inverse",
+    _function("inverse"),
+    flops=lambda node: 8 * node.type.shape[0] ** 3,
+    method="inverse",
+    degrees=((-1,),),
+)
 def inverse(nodes: Builder, a: Node) -> Node:
     """Inverse of a square matrix."""
     square = _square(nodes, a, "inverse")

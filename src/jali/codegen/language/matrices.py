@@ -161,7 +161,7 @@ def _outer_flops(node: Node) -> int:
     return node.type.size * (6 if node.type.kind == "complex" else 1)
 
 
-@operation("outer", _outer, flops=_outer_flops, method="outer")
+@operation("outer", _outer, flops=_outer_flops, method="outer", degrees=((1, -1),))
 def outer(nodes: Builder, a: Node, other: Node) -> Node:
     """The matrix self_i conj(other_j) of two vectors."""
     if len(a.type.shape) != 1 or len(other.type.shape) != 1:
@@ -186,7 +186,7 @@ def _adjoint(w: Writer, node: Node) -> None:
     w.assign(node, out)
 
 
-@operation("adjoint", _adjoint, renames=True, method="dagger")
+@operation("adjoint", _adjoint, renames=True, method="dagger", degrees=((-1,),))
 def adjoint(nodes: Builder, a: Node) -> Node:
     """Hermitian conjugate of a matrix, complex conjugate of a number."""
     if not a.type.shape:
@@ -222,7 +222,7 @@ def _trace_flops(node: Node) -> int:
     return (node.args[0].type.shape[0] - 1) * node.type.reals
 
 
-@operation("trace", _trace, flops=_trace_flops, method="trace")
+@operation("trace", _trace, flops=_trace_flops, method="trace", degrees=((1,),))
 def trace(nodes: Builder, a: Node) -> Node:
     """Sum of the diagonal of a square matrix; of a complex number, which a link of U(1) may have become, itself."""
     if a.type == COMPLEX:
@@ -289,7 +289,9 @@ def _norm2(w: Writer, node: Node) -> None:
     w.name(node, [text])
 
 
-@operation("norm2", _norm2, flops=lambda node: 2 * node.args[0].type.reals - 1, method="norm2")
+@operation(
+    "norm2", _norm2, flops=lambda node: 2 * node.args[0].type.reals - 1, method="norm2", degrees=((0,),)
+)
 def norm2(nodes: Builder, a: Node) -> Node:
     """Sum of the squared moduli of all components, a real number."""
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
@@ -312,7 +314,7 @@ def _dot_flops(node: Node) -> int:
     return 8 * size - 2 if node.type.kind == "complex" else 2 * size - 1
 
 
-@operation("dot", _dot, flops=_dot_flops, method="dot")
+@operation("dot", _dot, flops=_dot_flops, method="dot", degrees=((-1, 1),))
 def dot(nodes: Builder, a: Node, other: Node) -> Node:
     """Sum of conj(self_k) other_k over all components."""
     a, other = as_number(nodes, a, other)

@@ -15,6 +15,8 @@ from jali.codegen.operation import operation
 from jali.codegen.types import Type
 from jali.codegen.writer import Writer
 
+_DEGREES = ((1,), (-1,))  # a part is half the sum or difference of a number and its conjugate
+
 
 def _diagonal_sum(nodes: Builder, a: Node, part: Callable[[Builder, Node], Node]) -> Node:
     """Sum of one part of the diagonal elements: the other part of the trace is not wanted."""
@@ -29,7 +31,7 @@ def _real(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[::2])
 
 
-@operation("real", _real, renames=True)
+@operation("real", _real, renames=True, method="real", is_property=True, degrees=_DEGREES)
 def real(nodes: Builder, a: Node) -> Node:
     """Real part."""
     if a.type.kind in ("real", "int"):
@@ -51,7 +53,7 @@ def _imag(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[1::2])
 
 
-@operation("imag", _imag, renames=True)
+@operation("imag", _imag, renames=True, method="imag", is_property=True, degrees=_DEGREES)
 def imag(nodes: Builder, a: Node) -> Node:
     """Imaginary part."""
     if a.type.kind != "complex":
