@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from jali.codegen.accesses import Access
 from jali.codegen.emit import Emitter, KernelText
 from jali.codegen.ir import FieldSlot, Node, SiteProgram, Store
 from jali.codegen.passes import analyse
 from jali.codegen.storage_formats import plain
 from jali.codegen.types import Real
-from jali.codegen.writer import Lowering
+from jali.codegen.writer import Lowering, Writer
 
 THREADS, EACH = 256, 4  # of a block; elements of a thread
 
@@ -28,7 +29,8 @@ def array_program(name: str, precision: str, value: Node, sources: int) -> SiteP
 
 def emit_for_arrays(program: SiteProgram) -> KernelText:
     """The C++ text of a program over arrays, for a device."""
-    return ArrayEmitter(program, Lowering(lanes=1, gpu=True), analyse(program)).run()
+    accesses = frozenset(Element(slot, ()) for slot in range(len(program.fields)))
+    return ArrayEmitter(program, Lowering(lanes=1, gpu=True, accesses=accesses), analyse(program)).run()
 
 
 def arguments(addresses: Sequence[int], steps: Sequence[int], count: int, total: int) -> bytes:
@@ -41,16 +43,19 @@ def blocks(total: int) -> int:
     return -(-total // (THREADS * EACH))
 
 
+class Element(Access):
+    """An element of an array of real numbers."""
+
+    def load(self, w: Writer, node: Node) -> None:
+        w.name(node, [f"splat(a.array[{self.slot}][i + row * a.step[{self.slot}]])"])
+
+
 class ArrayEmitter(Emitter):
     """Writes the kernel of a program over arrays."""
 
     def write(self) -> None:
         self.depth = 4  # inside the loops of `assemble`
         super().write()
-
-    def load(self, node: Node) -> None:
-        slot = node.attrs[0]
-        self.name(node, [f"splat(a.array[{slot}][i + row * a.step[{slot}]])"])
 
     def effects(self) -> None:
         (store,) = self.program.effects

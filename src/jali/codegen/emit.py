@@ -17,7 +17,7 @@ from jali.codegen.operation import described
 from jali.codegen.passes import Analysis, analyse
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
-from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text, location_text
+from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (docs/notes/kernel-abi.md)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -145,10 +145,6 @@ class Emitter(Writer):
         fields."""
         return f"f{self.parameter(KernelParameter('field', slot))}"
 
-    def load_for_all_sites(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
-        assert self.multi_site is not None
-        return self.multi_site.load(name, pointer, reals, ctype)
-
     # ---- the whole -------------------------------------------------------------------------------
 
     def run(self) -> KernelText:
@@ -219,25 +215,9 @@ class Emitter(Writer):
         ]
         for slot, array, value in targets:
             storage = self.program.fields[slot].storage
-            reals, counted = storage.reals, ", counters" if storage.counts(self.program.precision) else ""
-            indirect, to = self.indirect(slot), self.field_operand(slot)
-            if indirect is not None and self.lowering.gpu:
-                to = f"led_by({to}, n{self.parameter(KernelParameter('sites', indirect.group, (0,) * self.program.ndim))})"
-            if self.multi_site is not None:
-                ctype = "integer" if value.type.kind == "int" else "real"
-                new_value = self.multi_site.store(f"{self.field(slot)}_new", to, reals, ctype, counted)
-                self.line(f"copy<{reals}>({new_value}, {array});")
-            elif indirect is not None and not self.lowering.gpu:
-                active = "active" if self.lowering.masked else "all_lanes(true)"
-                table = self.sites(indirect, (0,) * self.program.ndim)
-                scatter = "scatter" if storage.format.scalar else "scatter_coded"
-                self.line(
-                    f"{scatter}<{indirect.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});"
-                )
-            elif self.lowering.masked:
-                self.line(f"store_element_masked<{reals}>({to}, x, {array}, active{counted});")
-            else:
-                self.line(f"store_element<{reals}>({to}, x, {array}{counted});")
+            counted = ", counters" if storage.counts(self.program.precision) else ""
+            here = self.lowering.access(slot, (0,) * self.program.ndim)
+            here.store(self, value, storage, array, counted)
 
     def _sent(self, reals: int) -> Stored:
         """How a halo item of so many reals is kept."""
@@ -288,7 +268,7 @@ class Emitter(Writer):
         ]
         for slot in [parameter.slot for parameter in self.parameters if parameter.what == "field"]:
             field = program.fields[slot]
-            reads = ", ".join(location_text(program, o) for o in analysis.reads.get(slot, {}))
+            reads = ", ".join(program.location(o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
@@ -402,7 +382,7 @@ class Emitter(Writer):
         else:
             out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
-        if self.lowering.prefetched_reads:
+        if self.lowering.prefetches:
             out.append("        const int64_t next = i + 1 < end ? i + 1 : i;")
             out.append("        const int64_t ahead = blocks ? (int64_t)blocks[next] : next;")
         if self.lowering.masked:
@@ -411,7 +391,7 @@ class Emitter(Writer):
 
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
-        if self.lowering.gpu or self.lowering.indirect:
+        if self.lowering.gpu or self.lowering.tables:
             return False
         reads, writes = self.analysis.reads, self.analysis.writes
         local = not any(any(offset) for at in reads.values() for offset in at)
@@ -454,12 +434,10 @@ def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program
     if parameter.what == "table":
         entry = {8: "unsigned char", 16: "unsigned short", 32: "uint32_t"}[lowering.code_bits]
         return [
-            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {location_text(program, parameter.offset)}"
+            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {program.location(parameter.offset)}"
         ]
     if parameter.what in ("sites", "site_lists"):
-        comment = (
-            f"  // sites at {location_text(program, parameter.offset)}" if parameter.what == "sites" else ""
-        )
+        comment = f"  // sites at {program.location(parameter.offset)}" if parameter.what == "sites" else ""
         return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];{comment}"]
     if parameter.what == "site_classes":
         return [f"const uint16_t* const c{index}_ = (const uint16_t*)w[{index}];"]

@@ -155,3 +155,16 @@ class SiteProgram:
     def offset_of_user(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset as the user's function has it."""
         return tuple(o + s for o, s in zip(offset, self.shift, strict=True))
+
+    def location(self, offset: tuple[int, ...]) -> str:
+        """An offset for a kernel's text: kernels that differ in what arguments decide have one text."""
+        return "an offset that arguments decide" if offset in self.given else offset_text(offset)
+
+
+def offset_text(offset: tuple[int, ...]) -> str:
+    """An offset as the user wrote it: `X + e0 - 2e3`."""
+    text = "X"
+    for axis, n in enumerate(offset):
+        if n:
+            text += f" {'+' if n > 0 else '-'} {abs(n) if abs(n) != 1 else ''}e{axis}"
+    return text

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from jali.codegen.ir import Label, SiteProgram, Store, Sum
+from jali.codegen.ir import Label, SiteProgram, Store, Sum, offset_text
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
-from jali.codegen.writer import offset_text
 
 _OF_HALO_ITEMS = ("crossing", "wraps")  # fields of a Lowering that a page describes in words
 
@@ -118,6 +117,7 @@ def _analysed(analysed: Analysed) -> StagePage:
 def _lowered(lowered: Lowered) -> StagePage:
     lowering = lowered.lowering
     facts = {f.name: getattr(lowering, f.name) for f in fields(lowering) if f.name not in _OF_HALO_ITEMS}
+    facts["accesses"] = sorted(lowering.accesses, key=lambda access: (access.slot, access.offset))
     facts["halo items"] = [
         f"{item.reals} reals at {offset_text(item.offset)}" for item, _ in lowered.producers
     ]

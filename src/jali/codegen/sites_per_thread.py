@@ -69,7 +69,7 @@ def most_neighbours(program: SiteProgram, lowering: Lowering, analysis: Analysis
     """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read."""
     if (
         not lowering.gpu
-        or lowering.indirect
+        or lowering.tables
         or any(any(offset) for offsets in analysis.reads.values() for offset in offsets)
     ):
         return 1
@@ -77,6 +77,7 @@ def most_neighbours(program: SiteProgram, lowering: Lowering, analysis: Analysis
     for slot in {*analysis.reads, *analysis.writes}:
         storage = program.fields[slot].storage
         first = storage.memory[0]
-        by_itself = slot in lowering.arrays or not storage.format.scalar  # taken site by site
+        in_array = lowering.access(slot, (0,) * program.ndim).in_array
+        by_itself = in_array or not storage.format.scalar  # taken site by site
         packets.append(WIDEST_PACKET if by_itself else first.unit_bytes * first.packet_units)
     return WIDEST_PACKET // max(packets) if packets else 1

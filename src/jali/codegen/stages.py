@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jali.codegen import kernel_cache
+from jali.codegen.accesses import access_of
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.guards import Guards, trace_with_guards
 from jali.codegen.ir import SiteProgram, Store
@@ -138,8 +139,10 @@ def halo_items(
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A program and how it is lowered, with the producers of its halo items."""
+    """A program and how it is lowered, with the producers of the halo items that it receives. `of` is the program before it
+    received any."""
 
+    of: Analysed
     analysed: Analysed
     lowering: Lowering
     producers: tuple[tuple[Item, Lowered], ...] = ()
@@ -153,26 +156,28 @@ def lower(analysed: Analysed, lowering: Lowering) -> Lowered:
 
 def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
     found: tuple[tuple[Item, Analysed], ...] = ()
+    of = analysed
     if lowering.crossing:
         analysed, found = halo_items(analysed, lowering.crossing, lowering.wire)
     here = (0,) * analysed.program.ndim
     producers = []
     for item, producer in found:
-        phased = frozenset(
-            (slot, here)
-            for slot in item.slots
-            if (slot, item.offset) in lowering.phased and item.offset in lowering.wraps
+        there = [lowering.access(slot, item.offset) for slot in item.slots]
+        accesses = frozenset(
+            access_of(
+                a.slot,
+                here,
+                lowering.gpu,
+                phased=a.phased and item.offset in lowering.wraps,
+                in_array=a.in_array,
+            )
+            for a in there
         )
         at_sender = Lowering(
-            lowering.lanes,
-            lowering.block_bits,
-            phased=phased,
-            wire=lowering.wire,
-            gpu=lowering.gpu,
-            arrays=lowering.arrays.intersection(item.slots),
+            lowering.lanes, lowering.block_bits, accesses=accesses, wire=lowering.wire, gpu=lowering.gpu
         )
         producers.append((item, lower(producer, at_sender)))
-    return Lowered(analysed, lowering, tuple(producers))
+    return Lowered(of, analysed, lowering, tuple(producers))
 
 
 # ---- source --------------------------------------------------------------------------------------------

@@ -153,14 +153,14 @@ class _Binding:
                 self.parameters[index] = self._address(parameter)
         reads: list[Any] = []
         indirect: list[Any] = []
-        if lowering.indirect:
+        if lowering.tables:
             indirect = [
                 (fields[slot].storage, [list(offset) for offset in text.analysis.reads.get(slot, ())])
                 for slot in {**text.analysis.reads, **text.analysis.writes}
-                if lowering.indirect[slot]
+                if slot in lowering.tables
             ]
         for slot, offsets in text.analysis.reads.items():
-            for offset in () if lowering.indirect and lowering.indirect[slot] else offsets:
+            for offset in () if slot in lowering.tables else offsets:
                 if offset not in items or slot not in items[offset][0].slots:
                     parities = layout.reach(sites.parities, list(offset))
                     reads.append((fields[slot].storage, list(offset), parities))
@@ -323,9 +323,8 @@ class _Binding:
                 return self._entries(sites)
             kept = {"sites": sites.entries, "site_lists": sites.lists, "site_classes": sites.list_classes}
             return int(kept[parameter.what].ctypes.data)
-        indirect = self.lowering.indirect[parameter.slot] if self.lowering.indirect else None
-        if parameter.what == "phases" and indirect:
-            return self._factors(parameter.slot, self._table(indirect.group, parameter.offset, True).windings)
+        if parameter.what == "phases" and (of_field := self.lowering.tables.get(parameter.slot)):
+            return self._factors(parameter.slot, self._table(of_field.group, parameter.offset, True).windings)
         table = self.layout.neighbours(list(parameter.offset), parameter.windings)
         if parameter.what == "differences":
             return int(self.layout.differences_on_device(table))

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from jali import _core
+from jali.codegen.accesses import SiteTable
 from jali.codegen.storage_formats import Ratio
-from jali.codegen.writer import IndirectAccess
 from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.ratio import ratio_of
@@ -29,7 +29,7 @@ class LaunchLayout:
     lattice: Any
     layout: Any
     blocks: Any
-    indirect: tuple[IndirectAccess | None, ...] = ()
+    indirect: tuple[SiteTable | None, ...] = ()
     groups: tuple[tuple[Any, Ratio], ...] = ()
 
     @property
@@ -74,7 +74,7 @@ def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> L
         blocks = layout if lattice.gpu is not None else lattice.rows(precision)
     one = (1,) * lattice.ndim
     groups: list[tuple[Any, Ratio]] = []
-    indirect: list[IndirectAccess | None] = []
+    indirect: list[SiteTable | None] = []
     for field in fields:
         if field.layout is blocks:
             indirect.append(None)
@@ -82,5 +82,5 @@ def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> L
         group = field.layout, ratio_of(lattice, field.lattice) or Ratio(one, one)
         if group not in groups:
             groups.append(group)
-        indirect.append(IndirectAccess(groups.index(group), field.layout.lanes))
+        indirect.append(SiteTable(groups.index(group), field.layout.lanes))
     return LaunchLayout(lattice, layout, blocks, tuple(indirect) if groups else (), tuple(groups))

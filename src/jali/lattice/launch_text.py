@@ -31,7 +31,7 @@ def explain_launch(kernel: BoundKernel, domain: Any) -> str:
         "",
         *_memory(kernel),
     ]
-    if kernel.lowering.indirect:
+    if kernel.lowering.tables:
         lines += [
             "",
             "  its fields are of several lattices, or arrays: their halos are exchanged before it begins",
@@ -49,7 +49,7 @@ def explain_launch(kernel: BoundKernel, domain: Any) -> str:
 def facts_of_halos(kernel: BoundKernel, domain: Any) -> dict[str, Any]:
     """Sites and slabs of a kernel for `jali.inspect`: nothing where it has no ghosts."""
     lattice = kernel.lattice
-    if kernel.lowering.indirect or lattice.communicator.size == 1:
+    if kernel.lowering.tables or lattice.communicator.size == 1:
         return {}
     split = Update.of(kernel, domain).on(lattice.extents, lattice.grid)
     if not split.ghosts:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jali import settings
+from jali.codegen.accesses import Access, access_of
 from jali.codegen.interruptible import interruptible
 from jali.codegen.stages import (
     Analysed,
@@ -102,7 +103,7 @@ def _lowering(
         launch_layout.blocks.lanes,
         launch_layout.layout.block_bits,
         masked=sites.masks is not None,
-        phased=phased,
+        accesses=_accesses(analysed, fields, phased, launch_layout, prefetch, gpu is not None),
         crossing=crossing,
         wire=lattice.halo_wire if crossing else "",
         wraps=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
@@ -111,12 +112,40 @@ def _lowering(
         and 0 < len(program.reductions) <= MOST_ADDED
         and sums.per is None
         and not program.labelled,
-        prefetched_reads=prefetch.prefetched_reads,
         by_address=by_address,
-        indirect=launch_layout.indirect,
-        arrays=in_rows(fields) if gpu is not None else frozenset(),
         code_bits=_code_bits(reads, phased, fields, launch_layout) if gpu is not None else 32,
     )
+
+
+def _accesses(
+    analysed: Analysed,
+    fields: list[Field],
+    phased: frozenset[tuple[int, tuple[int, ...]]],
+    launch_layout: LaunchLayout,
+    prefetch: Prefetch,
+    gpu: bool,
+) -> frozenset[Access]:
+    """How each read and write reaches memory."""
+    here, analysis = (0,) * analysed.program.ndim, analysed.analysis
+    rows = in_rows(fields) if gpu else frozenset()
+    found = []
+    for slot in {**analysis.reads, **analysis.writes}:
+        table = launch_layout.indirect[slot] if launch_layout.indirect else None
+        offsets = analysis.reads.get(slot, {})
+        leading = () if table else prefetch.leading(offsets)
+        for offset in {**offsets, here: ""} if slot in analysis.writes else offsets:
+            found.append(
+                access_of(
+                    slot,
+                    offset,
+                    gpu,
+                    phased=(slot, offset) in phased,
+                    table=table,
+                    in_array=slot in rows,
+                    prefetched=offset in leading,
+                )
+            )
+    return frozenset(found)
 
 
 def _code_bits(

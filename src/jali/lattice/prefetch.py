@@ -35,6 +35,12 @@ class Prefetch:
     prefetched_reads: int = 0
     words: str = ""
 
+    def leading(self, offsets: Collection[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The reads of a field that are prefetched: the order of positions comes to a leading read first, and others follow it into
+        the caches. Each is requested at its own turn, since memory answers only so many at once."""
+        in_order_of_visits = sorted(offsets, key=lambda offset: offset[::-1])
+        return in_order_of_visits[-self.prefetched_reads :] if self.prefetched_reads else []
+
 
 LEADING = 2
 PREFETCHED_READS = {"off": 0, "leading": LEADING, "all": 1 << 20}

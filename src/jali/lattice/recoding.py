@@ -25,6 +25,7 @@ def recode_on_host(to: Field, source: Field, precision: str) -> None:
 def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:
     """What takes the values of a field that has the same layout and is stored otherwise."""
     from jali.codegen import kernel_cache
+    from jali.codegen.accesses import access_of
     from jali.codegen.emit import counts_overflow, emit
     from jali.codegen.recode import copy_program, parameters_of_copy
     from jali.codegen.writer import Lowering
@@ -33,7 +34,9 @@ def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], 
     lattice, gpu = to.lattice, to.lattice.gpu
     program = copy_program(source.stored, to.stored, precision, lattice.ndim)
     rows = in_rows((source, to)) if gpu is not None else frozenset()
-    text = emit(program, Lowering(to.layout.lanes, gpu=gpu is not None, arrays=rows))
+    here = (0,) * lattice.ndim
+    accesses = frozenset(access_of(slot, here, True, in_array=True) for slot in rows)
+    text = emit(program, Lowering(to.layout.lanes, gpu=gpu is not None, accesses=accesses))
     config = DEFAULT_LAUNCH
     address, function = 0, None
     if gpu is not None:

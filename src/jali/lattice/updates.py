@@ -125,8 +125,8 @@ class Update:
     def of(kernel: BoundKernel, domain: Any, fixed: Collection[int] = ()) -> Update:
         """Of a bound kernel; `fixed` are the serial numbers of fields that nothing writes between two calls."""
         program, analysis, fields = kernel.program, kernel.text.analysis, kernel.fields
-        analysed = kernel.binary.source.lowered.analysed
-        if kernel.lowering.indirect:
+        analysed = kernel.binary.source.lowered.of
+        if kernel.lowering.tables:
             raise ParameterError(
                 f"{program.name} reads fields of several lattices, or arrays, whose halos are exchanged before it begins; "
                 "that is not simulated"

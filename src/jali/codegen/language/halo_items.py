@@ -8,12 +8,12 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.operation import described, operation
 from jali.codegen.storage_formats import on_the_wire
-from jali.codegen.writer import KernelParameter, Value, Writer, location_text
+from jali.codegen.writer import KernelParameter, Writer
 
 
 def _received(w: Writer, node: Node) -> None:
     item, cut = w.program.items[node.attrs[0]], node.args
-    phased = any((slot, item.offset) in w.lowering.phased for slot in item.slots)
+    phased = any(w.lowering.access(slot, item.offset).phased for slot in item.slots)
     entry = w.neighbour(item.offset, phased)
     storage = w.parameter(KernelParameter("item", offset=item.offset))
     blocks = w.parameter(KernelParameter("blocks"))
@@ -36,7 +36,7 @@ def _received(w: Writer, node: Node) -> None:
     memory = on_the_wire(item.reals, w.program.precision, w.lowering.wire)
     pointer = memory.pointer(w.program.precision, w.lowering.gpu)
     arguments = f"{staged}, (const {pointer}*)w[{storage}], {entry}"
-    sender = location_text(w.program, item.offset)
+    sender = w.program.location(item.offset)
     w.line(f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {sender}")
     first = 0
     for name, value in zip(names, cut, strict=True):
@@ -59,7 +59,7 @@ def received(nodes: Builder, number: int, values: Sequence[Node]) -> Node:
 
 
 def _received_value(w: Writer, node: Node) -> None:
-    w.values[node.number] = Value(node.type.reals, w.kept[node.args[0].number][node.attrs[0]])
+    w.keep_array(node, w.kept[node.args[0].number][node.attrs[0]])
 
 
 @operation("received_value", _received_value, renames=True, sendable=False)
