@@ -16,6 +16,7 @@ from jali.codegen.language.integers import floordiv, mod
 from jali.codegen.language.leaves import const, coordinate, extent, scalar
 from jali.codegen.operation import OPERATIONS, described
 from jali.codegen.ranges import range_of
+from jali.codegen.values import METHODS
 
 PACKAGE = Path(jali.__file__).parent
 
@@ -95,3 +96,12 @@ def test_a_descriptor_is_found_from_a_node_and_knows_its_own() -> None:
     assert described(y) is add
     assert add.made(y)
     assert not sub.made(y)
+
+
+def test_type_checkers_know_methods_of_whole_fields_that_are_there() -> None:
+    """What stands below TYPE_CHECKING are names that descriptors give at run time."""
+    tree = ast.parse((PACKAGE / "lattice" / "field_arithmetic.py").read_text())
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    declared = {n.target.id for block in blocks for n in block.body if isinstance(n, ast.AnnAssign)}
+    assert len(declared) > 5
+    assert declared <= {function.__name__ for function in METHODS}

@@ -25,25 +25,32 @@ class Lowering:
     """How one program is lowered for a lattice, a domain and fields: everything that changes the text and is not physics. Offsets are seen
     from the written site."""
 
+    # ---- the target, and how its layout keeps sites ----
     lanes: int
     block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
-    masked: bool = False  # some lanes of some blocks are outside the domain
-    accesses: frozenset[Access] = (
-        frozenset()
-    )  # of fields; those that are not here are the plainest of their target
-    crossing: tuple[
-        tuple[int, ...], ...
-    ] = ()  # offsets at which neighbours on other ranks may send halo items instead of fields
-    wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
-    wraps: frozenset[tuple[int, ...]] = (
-        frozenset()
-    )  # those of `crossing` whose readers are beyond the lattice's boundary
-    in_kernel_reduction: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
+    # On a device: of an entry of a neighbour table; fewer: of a code for what it differs from its site by.
+    code_bits: int = 32
+
+    # ---- the domain ----
+    masked: bool = False  # some lanes of some blocks are outside of it
+
+    # ---- fields and numbers ----
+    accesses: frozenset[Access] = frozenset()  # those that are not here are the plainest of their target
     by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
-    multi_site: bool = False  # or several sites (codegen.sites_per_thread)
-    with_halos: bool = False  # on a device: one launch packs, computes the bulk, waits and computes the boundary (prelude/halos.hpp)
-    code_bits: int = 32  # on a device: of an entry of a neighbour table; fewer: of a code for what it differs from its site by
+
+    # ---- messages ----
+    # Offsets at which neighbours on other ranks may send halo items instead of fields, and those of them whose readers are beyond
+    # the lattice's boundary.
+    crossing: tuple[tuple[int, ...], ...] = ()
+    wraps: frozenset[tuple[int, ...]] = frozenset()
+    wire: str = ""  # the storage format of halo items; "": as reals of the arithmetic
+
+    # ---- the launch and its end, on a device ----
+    multi_site: bool = False  # a thread computes several sites (codegen.sites_per_thread)
+    # One launch packs, computes the bulk, waits and computes the boundary (prelude/halos.hpp).
+    with_halos: bool = False
+    in_kernel_reduction: bool = False  # sums are added up by the kernel itself, not by another one
 
     @functools.cached_property
     def _by_place(self) -> dict[tuple[int, tuple[int, ...]], Access]:
@@ -68,8 +75,10 @@ class Lowering:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, overflow; of numbers kept, mirror, words; of fields with indirect access (slot: their
-    # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
+    # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output,
+    # overflow; of numbers kept, mirror, words; of fields found by tables (slot: their group) sites, site_lists, site_classes; of
+    # these and arrays first_ghost, away
+    what: str
     slot: int = 0
     offset: tuple[int, ...] = ()
     windings: bool = False

@@ -126,9 +126,18 @@ class FieldArithmetic:
         """Transposes at every site."""
         return self._changed(Value.transpose)
 
-    if TYPE_CHECKING:  # other methods of symbols, `METHODS`
-
-        def __getattr__(self, name: str) -> Any: ...
+    if TYPE_CHECKING:  # methods of symbols, which `METHODS` gives below, for type checkers
+        real: FieldExpression
+        imag: FieldExpression
+        conj: Callable[[], FieldExpression]
+        dagger: Callable[[], FieldExpression]
+        trace: Callable[[], FieldExpression]
+        det: Callable[[], FieldExpression]
+        inverse: Callable[[], FieldExpression]
+        reunitarise: Callable[[], FieldExpression]
+        traceless_antihermitian: Callable[[], FieldExpression]
+        dot: Callable[[Any], FieldExpression]
+        outer: Callable[[Any], FieldExpression]
 
     # ---- comparison ------------------------------------------------------------------------------
 
