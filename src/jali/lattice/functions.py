@@ -12,6 +12,7 @@ import numpy as np
 
 from jali.codegen.language import elementary
 from jali.codegen.lines import trace_error
+from jali.codegen.operation import Operation
 from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
@@ -37,19 +38,26 @@ def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
 
 
 def _one(
-    name: str, plain: Callable[[Any], Any], complex_plain: Callable[[Any], Any] | None = None
+    name: str,
+    plain: Callable[[Any], Any],
+    complex_plain: Callable[[Any], Any] | None = None,
+    operation: Operation | None = None,
 ) -> Callable[[Any], Any]:
+    """The function of a number, a Scalar, a symbol or a whole field that an operation is; without one, the elementary function of
+    this name. `plain` computes it of Python's numbers, `complex_plain` of complex ones."""
+    descriptor, attrs = (elementary.call, (name,)) if operation is None else (operation, ())
+
     def function(x: Any) -> Any:
         if isinstance(x, Value):
             if x.shape and name == "exp":
                 return x.exp()
-            return Value(elementary.call(builder(), name, x.node))
+            return Value(descriptor(builder(), *attrs, x.node))
         if isinstance(x, WithoutValue):
             lift(x)
         if isinstance(x, FieldArithmetic):
             return x.applied(function)
         if isinstance(x, Scalar):
-            return apply(elementary.call, (name,), x)
+            return apply(descriptor, attrs, x)
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
 
     function.__name__ = function.__qualname__ = name
@@ -57,16 +65,21 @@ def _one(
     return function
 
 
-def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _two(
+    name: str, ir_name: str, plain: Callable[[Any, Any], Any], operation: Operation | None = None
+) -> Callable[[Any, Any], Any]:
+    """The same of two; without an operation the elementary function `ir_name`."""
+    descriptor, attrs = (elementary.call, (ir_name,)) if operation is None else (operation, ())
+
     def function(x: Any, y: Any) -> Any:
         if isinstance(x, FieldArithmetic):
             return x.applied(function, y)
         if isinstance(y, FieldArithmetic):
             return y.applied(function, x, swapped=True)
         if isinstance(x, Scalar) or isinstance(y, Scalar):
-            return apply(elementary.call, (ir_name,), x, y)
+            return apply(descriptor, attrs, x, y)
         if isinstance(x, Symbol) or isinstance(y, Symbol):
-            return Value(elementary.call(builder(), ir_name, lift(x), lift(y)))
+            return Value(descriptor(builder(), *attrs, lift(x), lift(y)))
         return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name
