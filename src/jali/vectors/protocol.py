@@ -34,7 +34,7 @@ class Vectors(Protocol):
         """The name of its arithmetic."""
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        """Sum of conj(x) y."""
+        """Sum of conj(x) y. Where y is A x, `jali.solvers.operators.apply_inner_of` asks the operator for it first."""
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         """Sum of |x|^2."""
