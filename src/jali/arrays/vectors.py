@@ -152,8 +152,8 @@ def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
 
 def _new(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
     """What becomes of this rank's part."""
-    zeros = namespace_of(y.local).zeros_like(y.local)
-    return (zeros + combined(y.local, own, [(a, _part_like(x, y)) for a, x in terms])).astype(y.local.dtype)
+    found = combined(y.local, own, [(a, _part_like(x, y)) for a, x in terms])
+    return namespace_of(y.local).zeros_like(y.local) if found is None else found.astype(y.local.dtype)
 
 
 def _part_like(x: DistributedArray, y: DistributedArray) -> Any:

@@ -116,17 +116,17 @@ def factor_of(a: Any) -> float | complex:
     raise ParameterError(f"a factor of vectors is a number, not {value_shown(a)}")
 
 
-COMPLEX = {"float32": "complex64", "float64": "complex128"}
-"""The types of complex numbers of an arithmetic, by its name."""
+PRECISIONS = ("float32", "float64")
+"""Those that all kinds of vectors have."""
 
 
 def type_in(precision: str, dtype: Any) -> np.dtype[Any]:
     """NumPy's type of numbers of this precision, complex if `dtype` is. Raises ParameterError for an unknown one."""
-    if not isinstance(precision, str) or precision not in COMPLEX:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ParameterError(
-            f"the precision of a vector is {' or '.join(COMPLEX)}, not {value_shown(precision)}"
+            f"the precision of a vector is {' or '.join(PRECISIONS)}, not {value_shown(precision)}"
         )
-    return np.dtype(COMPLEX[precision] if "complex" in str(dtype) else precision)
+    return np.result_type(precision, np.complex64 if "complex" in str(dtype) else np.float32)
 
 
 def inner_by_library(x: Any, y: Any) -> Any:
@@ -143,21 +143,21 @@ def addable(dtype: Any, other: Any) -> bool:
 
 
 def combined(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
-    """own y + a x + ..., computed by the library of y in the widest type of all; 0 where all factors are. y stays.
+    """own y + a x + ..., computed by the library of y in the widest type of all; None where all factors are 0. y stays.
 
     Raises LayoutError for whole numbers, and for complex ones where y is real.
     """
     namespace = namespace_of(y)
     check_takes(y, own, terms)
     wide = functools.reduce(namespace.xp.promote_types, [x.dtype for _, x in terms], y.dtype)
-    found: Any = 0
+    found: Any = None
     for a, x in ((own, y), *terms):
         if type(a) is int and a == 0:
             continue
         term = x if x.dtype == wide else namespace.astype(x, wide)
         if not (type(a) is int and a == 1):
             term = -term if type(a) is int and a == -1 else factor_of(a) * term
-        found = term if type(found) is int else found + term
+        found = term if found is None else found + term
     return found
 
 
@@ -179,7 +179,8 @@ def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> No
     check_takes(y, own, terms)
     with namespace_of(y).where(y):
         if any(x.dtype != y.dtype for _, x in terms):
-            y[...] = combined(y, own, terms)
+            found = combined(y, own, terms)
+            y[...] = 0 if found is None else found
             return
         terms = [
             (a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms
