@@ -11,12 +11,13 @@ import numpy as np
 from jali._core import inner_of_host_vectors
 from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.distributed import DistributedArray
+from jali.arrays.fields import FieldPart
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
-from jali.vectors import WithoutGraphs, addable, assign, inner_by_library, summed
+from jali.vectors import WithoutGraphs, addable, assign, combined, inner_by_library, summed, type_in
 from jali.vectors.protocol import Assignment, Partial
 from jali.vectors.registry import VectorKind, add
 
@@ -41,8 +42,18 @@ class DistributedVectors(WithoutGraphs):
             if not addable(a.dtype, b.dtype):
                 raise LayoutError(f"{name} is an array of {a.dtype}, b one of {b.dtype}")
 
-    def like(self, x: Any) -> Any:
-        return x.zeros_like()
+    def like(self, x: Any, precision: str | None = None) -> Any:
+        if precision is None:
+            return x.zeros_like()
+        if isinstance(x, StackedDistributedArray):
+            return StackedDistributedArray([self.like(one, precision) for one in x.distarrays], x._base_comm)
+        if _of_fields(x):
+            return DistributedArray.of(
+                x.layout, FieldPart(FIELDS.like(x.local.field, precision)), x._base_comm
+            )
+        _epsilon(numpy_dtype(x.local))  # refuses whole numbers
+        part = namespace_of(x.local).zeros_beside(x.local, tuple(x.local.shape), type_in(precision, x.dtype))
+        return DistributedArray.of(x.layout, part, x._base_comm)
 
     def copy(self, x: Any) -> Any:
         return x.copy()
@@ -141,14 +152,19 @@ def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
 
 def _new(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
     """What becomes of this rank's part."""
-    first = namespace_of(y.local).zeros_like(y.local) if type(own) is int and own == 0 else own * y.local
-    return sum((a * _part_like(x, y) for a, x in terms), first).astype(y.local.dtype)
+    found = combined(y.local, own, [(a, _part_like(x, y)) for a, x in terms])
+    return namespace_of(y.local).zeros_like(y.local) if found is None else found.astype(y.local.dtype)
 
 
 def _part_like(x: DistributedArray, y: DistributedArray) -> Any:
-    """This rank's part of x, to be added to y, which is then in the order that x is known to be in. Raises ShapeError unless it can be."""
+    """This rank's part of x, to be added to y, which is then in the order that x is known to be in. Raises ShapeError,
+    LayoutError unless it can be."""
     if x.layout is not y.layout:
         y.layout = y._alike(x, "vectors")
+    if type(x._local) is not type(y._local) and x.engine != y.engine:
+        raise LayoutError(
+            f"vectors are of one engine, not of {y.engine} and {x.engine}: x.as_engine({y.engine!r}) is one in the memory of x"
+        )
     return x._local
 
 

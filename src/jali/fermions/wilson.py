@@ -23,6 +23,7 @@ from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.field import Field
+from jali.lattice.fused_sums import apply_inner
 from jali.lattice.sites import site_function
 
 
@@ -53,7 +54,7 @@ class WilsonDirac:
     """The Wilson Dirac operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) and a bare mass.
 
     `apply(psi, out)` writes D psi into `out` and returns it; a new field is made when `out` is left out. Likewise `adjoint`
-    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`). Raises LayoutError for spinors that do not fit
+    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`, which finds `normal_inner` beside it). Raises LayoutError for spinors that do not fit
     the links: across an open edge of the links the spinor is open, too; signs and phases are those of the spinor alone.
     """
 
@@ -103,11 +104,21 @@ class WilsonDirac:
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger D psi."""
+        return self.adjoint(self._applied(psi), out)
+
+    def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
+        """D^dagger D psi, and its inner product with psi, which the kernel of D^dagger gives; with `wait=False` a `Scalar`."""
+        between = self._applied(psi)
+        out = self._out(between, out)
+        return out, apply_inner(_wilson_adjoint, psi, out, between, self.links, self.mass, wait=wait)
+
+    def _applied(self, psi: Field) -> Field:
+        """D psi, in a field that is kept."""
         self._check(psi)
         between = self._between
         if between is None or (between.precision, between.boundary) != (psi.precision, psi.boundary):
             between = self._between = psi.like()
-        return self.adjoint(self.apply(psi, between), out)
+        return self.apply(psi, between)
 
     def _check(self, psi: Any) -> None:
         if not isinstance(psi, Field):
@@ -132,6 +143,12 @@ class WilsonDirac:
 
     def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
         self._check(psi)
+        out = self._out(psi, out)
+        operator(out, psi, self.links, self.mass)
+        return out
+
+    def _out(self, psi: Field, out: Field | None) -> Field:
+        """The field that a result is written to. Raises LayoutError."""
         out = psi.like() if out is None else out
         if not isinstance(out, Field):
             raise LayoutError(f"{self!r} writes into a field, not into {no_field(out)}")
@@ -139,5 +156,4 @@ class WilsonDirac:
             raise LayoutError(
                 "the Wilson operator reads neighbours: the result needs a field other than the source"
             )
-        operator(out, psi, self.links, self.mass)
         return out

@@ -18,19 +18,20 @@ from jali.lattice.graphs import Graph, graph
 from jali.lattice.scalars import Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
+from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.registry import VectorKind, add
 
 _SIGNS = {0: "0", 1: "+", -1: "-"}  # factors that are part of the pattern; another one is a number, "n"
 
 
 def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
-    """Each assignment of the pattern in turn; the last value that was assigned.
+    """Each assignment of the pattern in turn; the last field that was assigned.
 
     "+n;n+" is y0 = y0 + n0 x0, then y1 = n1 y1 + x1, with the fields [y0, x0, y1, x1]. Products come last, so that each becomes a
     multiply-add.
     """
     factors, members = iter(numbers), iter(fields)
-    value: Any = None
+    target: Any = None
     for assignment in pattern.split(";"):
         target = None
         terms = []
@@ -49,7 +50,7 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
                 value = field[X] if value is None else value + field[X]
         assert target is not None
         target[X] = value
-    return value
+    return target
 
 
 @site_function
@@ -59,7 +60,7 @@ def _update(X: Any, fields: Any, numbers: Any, pattern: Any) -> None:
 
 @site_function
 def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -> None:
-    total += _combine(X, fields, numbers, pattern).norm2()
+    total += _combine(X, fields, numbers, pattern)[X].norm2()
 
 
 class FieldVectors:
@@ -77,9 +78,13 @@ class FieldVectors:
                 f"{name} has {x.precision} arithmetic, b has {like.precision}: x.astype({like.precision!r}) converts"
             )
 
-    def like(self, x: Field) -> Field:
-        """Zeros."""
-        return x.like()
+    def like(self, x: Field, precision: str | None = None) -> Field:
+        """Zeros; of another precision stored as its own numbers."""
+        if precision is None:
+            return x.like()
+        self.epsilon(x)  # refuses whole numbers
+        type_in(precision, x.dtype)  # refuses unknown ones
+        return x.like() if precision == x.precision else x.like(precision=precision)
 
     def copy(self, x: Field) -> Field:
         """The same values."""
@@ -109,19 +114,21 @@ class FieldVectors:
         norm: bool = False,
         wait: bool = True,
     ) -> Any:
-        """One kernel for all assignments, and the sum of |x|^2 of the last one's target."""
+        """One kernel for all assignments, in the widest precision of their fields, and the sum of |y|^2 of the last one's target."""
         fields: list[Field] = []
         numbers: list[Any] = []
         pattern = ""
         for y, own, terms in assignments:
             pattern += ";" if pattern else ""
             for a, x in ((own, y), *terms):
+                if x.element.type.kind == "int":
+                    raise LayoutError(f"{x.name} holds whole numbers; vectors are real or complex ones")
                 fields.append(x)
                 if type(a) is int and a in _SIGNS:
                     pattern += _SIGNS[a]
                 else:
                     pattern += "n"
-                    numbers.append(a if isinstance(a, float | complex | Scalar) else float(a))
+                    numbers.append(a if isinstance(a, float | complex | Scalar) else factor_of(a))
         if not norm:
             _update(fields, numbers, pattern)
             return None

@@ -23,6 +23,7 @@ from jali.codegen.types import Complex, Element, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.field import Field
+from jali.lattice.fused_sums import apply_inner
 from jali.lattice.lattice import Lattice
 from jali.lattice.sites import SiteFunction
 from jali.linops.operator import MOST_KEPT, LinearOperator
@@ -115,6 +116,17 @@ class SiteOperator(LinearOperator):
         """As `rmatvec`; what it gives may be given, with other values, at the next call."""
         return self._kept_result(x, False)
 
+    def matvec_inner(self, x: Any, wait: bool = True) -> tuple[Any, Any]:
+        """A x as of `matvec_kept`, and the inner product of x and A x, by one kernel; with `wait=False` a `Scalar`. Of arrays None.
+
+        Raises LayoutError where A x is no field like x.
+        """
+        return self._with_sum(x, False, wait)
+
+    def matvec_norm2(self, x: Any, wait: bool = True) -> tuple[Any, Any]:
+        """A x as of `matvec_kept`, and its inner product with itself, by one kernel; with `wait=False` a `Scalar`. Of arrays None."""
+        return self._with_sum(x, True, wait)
+
     def _matvec(self, x: Any) -> Any:
         return self._apply(x, True)
 
@@ -131,17 +143,22 @@ class SiteOperator(LinearOperator):
     # --- fields ---------------------------------------------------------------------------------------------
 
     def _run(self, forward: bool, out: Field, x: Field) -> Field:
-        function, arguments = self.functions[0 if forward else 1], self._arguments(x.lattice)
-        if (forward, x.lattice.serial) not in self._looked_at:
-            for kernel in function.kernels(out, x, *arguments):
-                if any(kernel.fields[slot].serial == out.serial for slot in kernel.text.analysis.reads):
-                    raise ParameterError(
-                        f"{function.__name__} reads the field that it should set, which has no values yet: begin with out[X] = ..., and "
-                        "add up in a variable"
-                    )
-            self._looked_at.add((forward, x.lattice.serial))
-        function(out, x, *arguments)
+        self._check_reads(forward, out, x)
+        self.functions[0 if forward else 1](out, x, *self._arguments(x.lattice))
         return out
+
+    def _check_reads(self, forward: bool, out: Field, x: Field) -> None:
+        """Raises ParameterError where the function reads the field that it should set; looks once at each lattice."""
+        if (forward, x.lattice.serial) in self._looked_at:
+            return
+        function = self.functions[0 if forward else 1]
+        for kernel in function.kernels(out, x, *self._arguments(x.lattice)):
+            if any(kernel.fields[slot].serial == out.serial for slot in kernel.text.analysis.reads):
+                raise ParameterError(
+                    f"{function.__name__} reads the field that it should set, which has no values yet: begin with out[X] = ..., and "
+                    "add up in a variable"
+                )
+        self._looked_at.add((forward, x.lattice.serial))
 
     def _arguments(self, lattice: Lattice) -> tuple[Any, ...]:
         """Those of the site functions: arrays as fields on this lattice."""
@@ -160,13 +177,34 @@ class SiteOperator(LinearOperator):
         return x.like() if wanted == x.element else x.like(element=wanted)
 
     def _kept_result(self, x: Any, forward: bool) -> Any:
+        field = self._field_in(x, forward)
+        if field is None:
+            return self.matvec(x) if forward else self.rmatvec(x)
+        out = self._run(forward, self._kept_field(field, forward), field)
+        return out if field is x else self._array(out, x, forward)
+
+    def _with_sum(self, x: Any, square: bool, wait: bool) -> tuple[Any, Any]:
+        field = self._field_in(x, True)
+        if field is None:
+            return self.matvec(x), None
+        out, arguments = self._kept_field(field, True), self._arguments(field.lattice)
+        self._check_reads(True, out, field)
+        number = apply_inner(self.functions[0], None if square else field, out, field, *arguments, wait=wait)
+        return out if field is x else self._array(out, x, True), number
+
+    def _field_in(self, x: Any, forward: bool) -> Field | None:
+        """The field that x is, or is made of; None where kernels run on fields that are made for each call."""
         part = x.local if isinstance(x, DistributedArray) else None
         field = part.field if isinstance(part, FieldPart) else x
         if not isinstance(field, Field) or (
             part is not None and x.global_shape != (self.dims if forward else self.dimsd)
         ):
-            return self.matvec(x) if forward else self.rmatvec(x)
+            return None
         self._check(x, self.shape[1 if forward else 0], "x" if forward else "x of the adjoint")
+        return field
+
+    def _kept_field(self, field: Field, forward: bool) -> Field:
+        """The field that results for arguments like this one are written to, but another one than the argument."""
         key = (
             forward,
             field.lattice.serial,
@@ -180,8 +218,7 @@ class SiteOperator(LinearOperator):
                 self._results.clear()
             self._results[key] = self._new(field, forward)
         kept = self._results[key]
-        out = self._run(forward, self._new(field, forward) if kept is field else kept, field)
-        return out if part is None else self._array(out, x, forward)
+        return self._new(field, forward) if kept is field else kept
 
     # --- distributed arrays ---------------------------------------------------------------------------------
 

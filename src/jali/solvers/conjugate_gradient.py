@@ -2,11 +2,11 @@
 
 There is one recursion, `_Recursion`, with two interfaces. `cg` solves to a relative tolerance, is strict about the operator,
 and records graphs on devices; `CG` counts and stops steps as `pylops` does. The operator is one with `matvec`, or for `cg` a
-function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator, one inner
-product, one update of r that also yields |r|^2, and one of x and p. On a device several iterations are one graph, whose numbers
-stay there; the host checks them afterwards. Iterations of a graph after the last one take steps of length zero, so that less
-frequent checks do not change the result. Sums are reproducible: residual histories agree to the last bit on any number of
-ranks. Preconditioning is the caller's: pass the preconditioned operator.
+function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator with the inner
+product of p and A p, which its last kernel may give, one update of r that also yields |r|^2, and one of x and p. On a device several
+iterations are one graph, whose numbers stay there; the host checks them afterwards. Iterations of a graph after the last one take
+steps of length zero, so that less frequent checks do not change the result. Sums are reproducible: residual histories agree to the
+last bit on any number of ranks. Preconditioning is the caller's: pass the preconditioned operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.notebook import facts
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
-from jali.solvers.operators import Function, forward_of, is_operator, started, widened
+from jali.solvers.operators import (
+    ApplyInner,
+    Function,
+    apply_inner_of,
+    forward_of,
+    function_of,
+    is_operator,
+    started,
+    widened,
+)
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
@@ -94,7 +103,8 @@ def cg(
     """Solves A x = b for a Hermitian positive definite A.
 
     Args:
-        A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is.
+        A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is. Where the method has
+            one for the inner product beside it, `matvec_inner` or `NAME_inner`, that is called (`jali.solvers.operators`).
         b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, a distributed array or a stack, or a list of these.
         x0: where to start; zero if left out. It is not changed.
         rtol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
@@ -201,8 +211,9 @@ def _times(vectors: Vectors, factor: float, x: Any) -> Any:
 class _Recursion:
     """The recursion: x, the residual r, the direction p, q = A p, and |r|^2."""
 
-    def __init__(self, forward: Function, vectors: Vectors, x: Any, r: Any):
+    def __init__(self, forward: Function, apply_inner: ApplyInner, vectors: Vectors, x: Any, r: Any):
         self.forward = forward
+        self.apply_inner = apply_inner
         self.vectors = vectors
         self.x = x
         self.r = r
@@ -222,8 +233,8 @@ class _Recursion:
 
     def curvature(self, wait: bool = True) -> Any:
         """q = A p; returns p^dagger A p."""
-        self.q = self.forward(self.p)
-        return self.vectors.inner(self.p, self.q, wait=wait)
+        self.q, curvature = self.apply_inner(self.p, wait)
+        return curvature
 
     def descend(self, step: Any, wait: bool = True) -> Any:
         """r -= step A p; returns |r|^2."""
@@ -252,7 +263,14 @@ class _Run(_Recursion):
         tolerance: float,
     ):
         x = vectors.like(b) if x0 is None else started(x0, b)
-        super().__init__(_forward(A, vectors, b), vectors, x, vectors.copy(b))
+        q = None if is_operator(A) else vectors.like(b)
+        super().__init__(
+            function_of("the operator", A, q),
+            apply_inner_of("the operator", A, vectors, q),
+            vectors,
+            x,
+            vectors.copy(b),
+        )
         self.b = b
         self.size = size
         self.tolerance = tolerance
@@ -388,19 +406,6 @@ class _Repeated:
                 return
 
 
-def _forward(A: Any, vectors: Vectors, b: Any) -> Function:
-    """A p as a function of p; a function that writes into a vector always gets the same one."""
-    if is_operator(A):
-        return forward_of("the operator", A)
-    q = vectors.like(b)
-
-    def forward(p: Any) -> Any:
-        A(p, q)
-        return q
-
-    return forward
-
-
 # --- in the manner of pylops ------------------------------------------------------------------------------------
 
 
@@ -450,7 +455,7 @@ class CG(Solver):
             x0 = widened(x0, self.A, b)
             check_alike("CG: x0", x0, "b", b)
         x = vectors.like(b) if x0 is None else started(x0, b)
-        self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(b))
+        self._recursion = _Recursion(*self._functions(vectors), vectors, x, vectors.copy(b))
         self._recursion.begin(b, vectors.norm2(b) if x0 is None else None)
         if not math.isfinite(self.kold):
             raise not_finite("CG", **{"b": b, "x0": x0, "A x0": self._recursion.q})
@@ -463,10 +468,11 @@ class CG(Solver):
         self._call("on_setup_end", x)
         return x
 
-    def _damped(self, vectors: Vectors) -> Function:
+    def _functions(self, vectors: Vectors) -> tuple[Function, ApplyInner]:
+        """(A + damp) p, and the same with the inner product of p and it."""
         forward = forward_of("CG: A", self.A)
         if self.damp == 0:
-            return forward
+            return forward, apply_inner_of("CG: A", self.A, vectors)
 
         q: Any = None  # what the operator gives is its own
 
@@ -477,7 +483,10 @@ class CG(Solver):
             vectors.update([(q, 0, [(1, forward(p)), (self.damp, p)])])
             return q
 
-        return apply
+        def apply_inner(p: Any, wait: bool = True) -> tuple[Any, Any]:
+            return apply(p), vectors.inner(p, q, wait=wait)
+
+        return apply, apply_inner
 
     @property
     def kold(self) -> float:
@@ -508,7 +517,7 @@ class CG(Solver):
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
         kind, self.damp = vectors_of("x", vectors["x"]), numbers["damp"]
-        self._recursion = _Recursion(self._damped(kind), kind, vectors["x"], vectors["r"])
+        self._recursion = _Recursion(*self._functions(kind), kind, vectors["x"], vectors["r"])
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: x is changed and returned. Raises SolverError where A p is zero, infinite or nan."""

@@ -11,7 +11,7 @@ from jali.array_namespaces import numpy_dtype
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
-from jali.solvers.operators import Function, forward_of, widened
+from jali.solvers.operators import ApplyInner, Function, apply_sum_of, forward_of, widened
 from jali.solvers.solver import MAXITER, check_tolerances
 from jali.vectors import each, sums, vectors_of
 
@@ -51,14 +51,14 @@ def power_iteration(
         ParameterError: no operator, no vector, maxiter below 1.
         SolverError: infinities or nan.
     """
-    forward = forward_of("power_iteration: A", A)
+    forward_of("power_iteration: A", A)
     if isinstance(maxiter, bool) or not isinstance(maxiter, int | np.integer) or maxiter < 1:
         raise ParameterError(
             f"power_iteration: maxiter is a positive whole number, not {value_shown(maxiter)}"
         )
     check_tolerances("power_iteration", rtol=rtol)
     start = like if np.dtype(dtype).kind != "c" else widened(like, _Of(dtype))
-    return largest(forward, widened(start, A), int(maxiter), rtol)
+    return _largest(apply_sum_of("power_iteration: A", A, "inner"), widened(start, A), int(maxiter), rtol)
 
 
 class _Of:
@@ -68,6 +68,10 @@ class _Of:
 
 def largest(forward: Function, like: Any, maxiter: int, rtol: float) -> Eigenpair:
     """As `power_iteration`, of a function."""
+    return _largest(lambda v: (forward(v), None), like, maxiter, rtol)
+
+
+def _largest(apply_inner: ApplyInner, like: Any, maxiter: int, rtol: float) -> Eigenpair:
     vectors = vectors_of("power_iteration: like", like)
     vectors.epsilon(like)  # refuses whole numbers
     v = random_like(like)
@@ -78,9 +82,12 @@ def largest(forward: Function, like: Any, maxiter: int, rtol: float) -> Eigenpai
     found: Any = 0.0
     iteration = 0
     for iteration in range(1, maxiter + 1):
-        w = forward(v)
         before = found
-        found, square = sums((v, w), (w, w))
+        w, product = apply_inner(v)
+        if product is None:
+            found, square = sums((v, w), (w, w))
+        else:
+            found, (square,) = product, sums((w, w))
         if not math.isfinite(square.real):
             count = bad_numbers(w)
             raise SolverError(

@@ -16,7 +16,15 @@ import numpy as np
 from jali.errors import SolverError
 from jali.keywords import named
 from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite
-from jali.solvers.operators import Function, adjoint_of, forward_of, residual, started, widened
+from jali.solvers.operators import (
+    Function,
+    adjoint_of,
+    apply_sum_of,
+    forward_of,
+    residual,
+    started,
+    widened,
+)
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Callback, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, sums, vectors_of
 
@@ -63,6 +71,7 @@ class CGLS(Solver):
     def __init__(self, A: Any, *, M: Any = None, callback: Callback = None) -> None:
         super().__init__(A, callback=callback)
         self.forward = forward_of("CGLS: A", A)
+        self.apply_norm2 = apply_sum_of("CGLS: A", A, "norm2")
         self.adjoint = adjoint_of("CGLS: A", A)
         self.precondition: Function | None = None if M is None else forward_of("CGLS: M", M)
         self.istop = 0
@@ -163,14 +172,15 @@ class CGLS(Solver):
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: x is changed and returned. Raises SolverError where the operator gives infinities or nan."""
         self._x = x
-        q = self.forward(self.c)
-        terms = [(q, q)]
+        q, square = self.apply_norm2(self.c)
+        terms = [(q, q)] if square is None else []
         if self.damp:
             terms.append((self.c, self.c))
         first = self.iterations == 0
         if first:  # <s, A c> is <A^H s, c>, which costs no more to know
             terms += [(self.s, q), (x, self.c)]
-        qq, *more = sums(*terms)
+        more = sums(*terms)
+        qq = more.pop(0) if square is None else square
         curvature = qq.real + (self.damp**2 * more[0].real if self.damp else 0.0)
         if not (math.isfinite(curvature) and curvature > 0):
             raise SolverError(

@@ -4,6 +4,11 @@ Vectors have the types of the operator: distributed arrays and stacks for `jali.
 lists for others. Nothing is called but these two functions, and nothing is read of the operator but its `dtype`, where it has
 one. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
 one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
+
+A method that solvers call may have two others beside it, `NAME_inner` and `NAME_norm2`, with its arguments and `wait=True`: they return
+what NAME does, and with it the inner product of x and A x, or of A x with itself, from the kernel that writes A x; or None for the
+number, where that saves nothing. So `matvec_inner(x, wait)` stands beside `matvec(x)`, and `normal_inner(x, out, wait)` beside
+`normal(x, out)`, which `cg` takes. A class that redefines NAME alone has no longer what stood beside it.
 """
 
 from __future__ import annotations
@@ -15,9 +20,10 @@ import numpy as np
 
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.vectors import ArrayVectors, check_alike, list_like, vectors_of
+from jali.vectors import ArrayVectors, Vectors, check_alike, list_like, vectors_of
 
 Function = Callable[[Any], Any]
+ApplyInner = Callable[..., tuple[Any, Any]]
 
 
 def is_operator(Op: Any) -> bool:
@@ -31,6 +37,49 @@ def forward_of(name: str, Op: Any) -> Function:
     if not is_operator(Op):
         raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {value_shown(Op)}")
     return _of_its_vectors(name, Op, getattr(Op, "matvec_kept", None) or Op.matvec)
+
+
+def apply_inner_of(name: str, A: Any, vectors: Vectors, q: Any = None) -> ApplyInner:
+    """(A x, the inner product of x and A x) as a function of x and of whether to wait for the number.
+
+    A is an operator, or with a vector q a function that writes A x into q. The bits are those of `vectors.inner(x, A x)`.
+    """
+    fused = apply_sum_of(name, A, "inner", q)
+
+    def apply(x: Any, wait: bool = True) -> tuple[Any, Any]:
+        Ax, number = fused(x, wait)
+        return Ax, vectors.inner(x, Ax, wait=wait) if number is None else number
+
+    return apply
+
+
+def apply_sum_of(name: str, A: Any, what: str, q: Any = None) -> ApplyInner:
+    """(A x, the number of NAME_what) as a function of x and of whether to wait; None for the number where A does not offer it."""
+    forward = function_of(name, A, q)
+    fused = beside(A.matvec if is_operator(A) else A, what)
+    if fused is None:
+        return lambda x, wait=True: (forward(x), None)
+    return fused if is_operator(A) else lambda x, wait=True: fused(x, q, wait)
+
+
+def function_of(name: str, A: Any, q: Any) -> Function:
+    """A x as a function of x, of an operator or of a function that writes into q, which always gets the same one."""
+    if is_operator(A):
+        return forward_of(name, A)
+
+    def forward(x: Any) -> Any:
+        A(x, q)
+        return q
+
+    return forward
+
+
+def beside(method: Any, what: str) -> Any:
+    """The method NAME_what of the object whose method NAME this is; None where there is none, or where a class redefines NAME alone."""
+    owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+    other = f"{name}_{what}"
+    first = next((kind for kind in type(owner).__mro__ if name in vars(kind) or other in vars(kind)), None)
+    return getattr(owner, other) if first is not None and other in vars(first) else None
 
 
 def adjoint_of(name: str, Op: Any) -> Function:

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import importlib
 
-from jali.vectors.arrays import ArrayVectors, TorchVectors, addable, assign, inner_by_library
+from jali.vectors.arrays import (
+    ArrayVectors,
+    TorchVectors,
+    addable,
+    assign,
+    combined,
+    factor_of,
+    inner_by_library,
+    type_in,
+)
 from jali.vectors.lists import ListVectors, list_like
 from jali.vectors.protocol import Vectors, WithoutGraphs
 from jali.vectors.registry import (
@@ -20,6 +29,7 @@ from jali.vectors.registry import (
     array_of,
     check_alike,
     is_list,
+    like,
     register,
     vectors_of,
 )
@@ -57,11 +67,15 @@ __all__ = [
     "addable",
     "assign",
     "check_alike",
+    "combined",
     "each",
+    "factor_of",
     "inner_by_library",
+    "like",
     "list_like",
     "register",
     "summed",
     "sums",
+    "type_in",
     "vectors_of",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,8 @@ import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
 from jali.array_namespaces import may_overlap, namespace_of
-from jali.errors import LayoutError
+from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs
 
 
@@ -25,8 +28,11 @@ class ArrayVectors(WithoutGraphs):
                 f"{name} is an array of {x.dtype} with shape {tuple(x.shape)}, b one of {like.dtype} with shape {tuple(like.shape)}"
             )
 
-    def like(self, x: Any) -> Any:
-        return namespace_of(x).zeros_like(x)
+    def like(self, x: Any, precision: str | None = None) -> Any:
+        if precision is None:
+            return namespace_of(x).zeros_like(x)
+        self.epsilon(x)  # refuses whole numbers
+        return namespace_of(x).zeros_beside(x, tuple(x.shape), type_in(precision, x.dtype))
 
     def copy(self, x: Any) -> Any:
         return namespace_of(x).copy(x)
@@ -94,6 +100,35 @@ def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
     return found
 
 
+def factor_of(a: Any) -> float | complex:
+    """A factor of an update as a Python number. Raises ParameterError for what is none."""
+    if isinstance(a, numbers.Number | np.generic) or np.shape(a) == ():
+        a = a.item() if hasattr(a, "item") else a
+        try:
+            if isinstance(a, numbers.Real):
+                return float(a)
+            if isinstance(a, numbers.Complex):
+                return complex(a)
+        except OverflowError:
+            raise ParameterError(
+                f"a factor of vectors is at most 1.8e308, not a whole number of {int(a).bit_length()} bits"
+            ) from None
+    raise ParameterError(f"a factor of vectors is a number, not {value_shown(a)}")
+
+
+PRECISIONS = ("float32", "float64")
+"""Those that all kinds of vectors have."""
+
+
+def type_in(precision: str, dtype: Any) -> np.dtype[Any]:
+    """NumPy's type of numbers of this precision, complex if `dtype` is. Raises ParameterError for an unknown one."""
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise ParameterError(
+            f"the precision of a vector is {' or '.join(PRECISIONS)}, not {value_shown(precision)}"
+        )
+    return np.result_type(precision, np.complex64 if "complex" in str(dtype) else np.float32)
+
+
 def inner_by_library(x: Any, y: Any) -> Any:
     """Sum of conj(x) y of arrays of one library. Squares in half precision are soon too large or too small: it is widened."""
     namespace = namespace_of(x)
@@ -107,8 +142,46 @@ def addable(dtype: Any, other: Any) -> bool:
     return dtype is other or ("complex" in str(dtype)) == ("complex" in str(other))
 
 
+def combined(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
+    """own y + a x + ..., computed by the library of y in the widest type of all; None where all factors are 0. y stays.
+
+    Raises LayoutError for whole numbers, and for complex ones where y is real.
+    """
+    namespace = namespace_of(y)
+    check_takes(y, own, terms)
+    wide = functools.reduce(namespace.xp.promote_types, [x.dtype for _, x in terms], y.dtype)
+    found: Any = None
+    for a, x in ((own, y), *terms):
+        if type(a) is int and a == 0:
+            continue
+        term = x if x.dtype == wide else namespace.astype(x, wide)
+        if not (type(a) is int and a == 1):
+            term = -term if type(a) is int and a == -1 else factor_of(a) * term
+        found = term if found is None else found + term
+    return found
+
+
+def check_takes(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    """Raises LayoutError, ParameterError unless an assignment to y is one of real or complex numbers that it can hold."""
+    is_complex = "complex" in str(y.dtype)
+    for a, x in ((own, y), *terms):
+        name = str(x.dtype)
+        if "float" not in name and "complex" not in name:
+            raise LayoutError(f"vectors are real or complex numbers, not an array of {name}")
+        if not is_complex and ("complex" in name or isinstance(factor_of(a), complex)):
+            what = f"an array of {name}" if "complex" in name else f"the factor {a}"
+            raise LayoutError(
+                f"{what} makes complex numbers, which an array of {y.dtype} does not hold; make that complex, or take real parts"
+            )
+
+
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    check_takes(y, own, terms)
     with namespace_of(y).where(y):
+        if any(x.dtype != y.dtype for _, x in terms):
+            found = combined(y, own, terms)
+            y[...] = 0 if found is None else found
+            return
         terms = [
             (a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms
         ]  # before y changes

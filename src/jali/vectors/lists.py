@@ -8,7 +8,7 @@ from typing import Any
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs
-from jali.vectors.registry import vectors_of
+from jali.vectors.registry import like, vectors_of
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
@@ -28,8 +28,8 @@ class ListVectors(WithoutGraphs):
                 raise LayoutError(f"{name}[{k}] is {value_shown(part)}, b[{k}] is {value_shown(other)}")
             vectors.check(f"{name}[{k}]", part, other)
 
-    def like(self, x: Any) -> Any:
-        return list_like(x, (vectors_of("x", part).like(part) for part in x))
+    def like(self, x: Any, precision: str | None = None) -> Any:
+        return list_like(x, (like(part, precision) for part in x))
 
     def copy(self, x: Any) -> Any:
         return list_like(x, (vectors_of("x", part).copy(part) for part in x))

@@ -21,8 +21,11 @@ class Vectors(Protocol):
     def check(self, name: str, x: Any, like: Any) -> None:
         """Raises LayoutError, a sentence that begins with `name`, unless x could be added to `like`."""
 
-    def like(self, x: Any) -> Any:
-        """A vector of zeros."""
+    def like(self, x: Any, precision: str | None = None) -> Any:
+        """A vector of zeros; with `precision`, "float32" or "float64", of this arithmetic and with the numbers of it as its storage.
+
+        Raises ParameterError for another precision, LayoutError for whole numbers.
+        """
 
     def copy(self, x: Any) -> Any:
         """A vector with the same values."""
@@ -34,14 +37,19 @@ class Vectors(Protocol):
         """The name of its arithmetic."""
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        """Sum of conj(x) y."""
+        """Sum of conj(x) y. Where y is A x, `jali.solvers.operators.apply_inner_of` asks the operator for it first."""
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         """Sum of |x|^2."""
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        """The assignments one after the other, in as few passes over memory as it can; with `norm` the sum of |x|^2 of what was
-        assigned last."""
+        """The assignments one after the other, in as few passes over memory as it can; with `norm` the sum of |y|^2 of the y that was
+        assigned last, as it is stored.
+
+        Vectors may be of several precisions: an assignment is computed in the widest of its vectors (of fields, in the widest of all
+        assignments), and rounded once, when it is stored. A factor is rounded to the arithmetic, as IEEE 754 has it. Raises LayoutError
+        for whole numbers and where a complex value would become a real one, ParameterError for a factor that is no number.
+        """
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         """Numbers whose sum over the ranks that are named is that of conj(x) y, or of `y` of each part of x where it is a function:

@@ -80,6 +80,12 @@ def vectors_of(name: str, x: Any) -> Vectors:
     )
 
 
+def like(x: Any, precision: str | None = None) -> Any:
+    """A vector of zeros like x, with `precision` of this arithmetic. What was registered before there were precisions knows none."""
+    vectors = vectors_of("x", x)
+    return vectors.like(x) if precision is None else vectors.like(x, precision)
+
+
 def check_alike(name: str, x: Any, of: str, like: Any) -> None:
     """Raises ParameterError where x is another kind of vector than `like`, which is called `of`, LayoutError unless it could be added."""
     vectors = vectors_of(name, x)

@@ -11,6 +11,8 @@ from jali import Complex, Field, Lattice, Real, Spinor
 from jali.errors import RecordingError, SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
+from jali.lattice.algebra import inner
+from jali.linops import SiteOperator
 from jali.solvers import cg, conjugate_gradient
 
 
@@ -35,6 +37,18 @@ def random_field(lattice, element, **options):
     return field
 
 
+def graphs_of(monkeypatch):
+    """The graphs that solves make from now on."""
+    graphs, kept = [], conjugate_gradient._Repeated.__init__
+
+    def keep(self, *arguments):
+        kept(self, *arguments)
+        graphs.append(self.graph)
+
+    monkeypatch.setattr(conjugate_gradient._Repeated, "__init__", keep)
+    return graphs
+
+
 @pytest.mark.short(1)
 @pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
@@ -50,24 +64,17 @@ def test_histories_are_those_of_the_host(element, precision, device):
 
 
 @pytest.mark.short(1)
-def test_an_iteration_is_the_operator_and_five_launches(device, monkeypatch):
-    """The inner product, what is computed of it, the update of r, what is computed of that, the update of x and p."""
-    graphs = []
-    kept = conjugate_gradient._Repeated.__init__
-
-    def keep(self, *arguments):
-        kept(self, *arguments)
-        graphs.append(self)
-
-    monkeypatch.setattr(conjugate_gradient._Repeated, "__init__", keep)
+def test_an_iteration_is_the_operator_and_four_launches(device, monkeypatch):
+    """What is computed of the inner product, the update of r, what is computed of that, the update of x and p."""
+    graphs = graphs_of(monkeypatch)
     lattice = Lattice(4, 4, 2, 2, device=device)
     U = GaugeField(lattice, SU(2)).hot_start(seed=1)
     D = WilsonDirac(U, 0.3)
     b = random_field(lattice, Spinor(2))
     found = cg(D.normal, b, rtol=1e-08)
     assert found.residual < 1e-7
-    (repeated,) = graphs
-    assert repeated.graph.operations == 8 * (2 + 5) + 1  # at the end |r|^2 is carried to the next repetition
+    (graph,) = graphs
+    assert graph.operations == 8 * (2 + 4) + 1  # at the end |r|^2 is carried to the next repetition
 
 
 def test_operators_that_need_the_host_are_looked_at_in_every_iteration(device):
@@ -105,3 +112,47 @@ def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     use_fake_gpus(monkeypatch, 2)
     alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).residuals
     assert jali.virtual_ranks(2, run) == [(8, alone)] * 2
+
+
+@pytest.mark.short(1)
+def test_an_iteration_with_a_site_function_as_operator_has_no_launch_for_an_inner_product(
+    device, monkeypatch
+):
+    graphs = graphs_of(monkeypatch)
+    lattice = Lattice(6, 4, device=device)
+    found = cg(SiteOperator(helmholtz, helmholtz, (6, 4), arguments=(0.5,)), random_field(lattice, Real()))
+    assert found.residual < 1e-9
+    assert [graph.operations for graph in graphs] == [8 * (1 + 4) + 1]
+
+
+@pytest.mark.short(2)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("storage", [None, "float32", "fixed16"])
+def test_an_inner_product_of_the_last_kernel_has_the_bits_of_the_hosts(precision, storage, device):
+    numbers = []
+    for kind in ("cpu", device):
+        lattice = Lattice(4, 2, 4, 2, device=kind)
+        U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
+        D = WilsonDirac(U, 0.3)
+        psi = random_field(lattice, Spinor(3), precision=precision, storage=storage)
+        out, number = D.normal_inner(psi)
+        assert number == inner(psi, out)
+        assert out[...].tobytes() == D.normal(psi)[...].tobytes()
+        numbers.append(number)
+    assert numbers[0] == numbers[1]
+
+
+@TWO_DEVICES
+@pytest.mark.ranks(2)
+def test_devices_of_several_ranks_give_the_inner_product_too(monkeypatch):
+    def run():
+        psi = random_field(Lattice(4, 2, 4, 2, device="cuda"), Spinor(2))
+        U = GaugeField(psi.lattice, SU(2)).hot_start(seed=1)
+        out, number = WilsonDirac(U, 0.3).normal_inner(psi)
+        return number, inner(psi, out), cg(WilsonDirac(U, 0.3).normal, psi, rtol=1e-8).residuals
+
+    use_fake_gpus(monkeypatch, 2)
+    (one, two, history), (again, *_) = jali.virtual_ranks(2, run)
+    assert one == two == again
+    U = GaugeField(Lattice(4, 2, 4, 2), SU(2)).hot_start(seed=1)
+    assert cg(WilsonDirac(U, 0.3).normal, random_field(U.lattice, Spinor(2)), rtol=1e-8).residuals == history
