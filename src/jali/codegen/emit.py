@@ -17,7 +17,7 @@ from jali.codegen.operation import described
 from jali.codegen.passes import Analysis, analyse
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
-from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text
+from jali.codegen.writer import KernelParameter, Lowering, Value, Writer
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (docs/notes/kernel-abi.md)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -401,7 +401,7 @@ class Emitter(Writer):
         ndim = self.program.ndim
         lines = ["integer origin[" + str(ndim) + "];"]
         for d in range(ndim):
-            lines.append(f"origin[{d}] = {coordinate_text(d, ndim, self.analysis.drawn_at[d])};")
+            lines.append(f"origin[{d}] = {self.coordinate(d, self.analysis.drawn_at[d])};")
         lines += ["site_vector site;", f"site_index(&site, {ndim}, origin, extents);"]
         return lines
 

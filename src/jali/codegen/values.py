@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -476,7 +475,7 @@ def _method(described: Operation) -> Callable[..., Value]:
     def with_another(self: Value, other: Any) -> Value:
         return Value(described(builder(), self.node, lift(other)))
 
-    method = alone if len(signature(described.make).parameters) == 2 else with_another
+    method = alone if described.make.__code__.co_argcount == 2 else with_another
     method.__name__, method.__qualname__ = described.method, f"Value.{described.method}"
     method.__doc__ = described.make.__doc__
     return method

@@ -167,10 +167,23 @@ class Writer:
         self.lowering.access(*node.attrs).load(self, node)
 
     def parameter_of(
-        self, what: str, slot: int = 0, offset: tuple[int, ...] = (), windings: bool = False
+        self,
+        what: str,
+        slot: int = 0,
+        offset: tuple[int, ...] = (),
+        windings: bool = False,
+        component: int = 0,
     ) -> int:
-        """The number of a parameter that accesses need."""
-        return self.parameter(KernelParameter(what, slot, offset, windings))
+        """The number of a parameter."""
+        return self.parameter(KernelParameter(what, slot, offset, windings, component))
+
+    def coordinate(self, axis: int, step: int) -> str:
+        """A global coordinate of the site that is `step` further along the axis."""
+        ndim = self.program.ndim
+        text = f"block_coordinate({axis}, {ndim}, coordinates, lane_offsets, blocks_held, x)"
+        if step:
+            text = f"floor_mod({text} + splat_integer({step}), splat_integer((lane_integer)extents[{axis}]))"
+        return text
 
     def keep_array(self, node: Node, array: str) -> None:
         """An array has the value."""
@@ -229,10 +242,3 @@ class Writer:
         if loop < 0 and self.branch is not None:
             return self.analysis.branches[self.branch]
         return self.analysis.bodies[loop] if loop >= 0 else self.analysis.order
-
-
-def coordinate_text(axis: int, ndim: int, step: int) -> str:
-    text = f"block_coordinate({axis}, {ndim}, coordinates, lane_offsets, blocks_held, x)"
-    if step:
-        text = f"floor_mod({text} + splat_integer({step}), splat_integer((lane_integer)extents[{axis}]))"
-    return text

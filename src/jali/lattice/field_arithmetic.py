@@ -11,8 +11,6 @@ import numbers
 import operator
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -302,7 +300,7 @@ def _method(function: Function, described: Operation) -> Any:
     def with_another(self: FieldArithmetic, other: Any) -> Any:
         return self.applied(function, other)
 
-    method: Any = alone if len(signature(function).parameters) == 1 else with_another
+    method: Any = alone if function.__code__.co_argcount == 1 else with_another
     method.__name__, method.__qualname__ = described.method, f"FieldArithmetic.{described.method}"
     method.__doc__ = f"{function.__doc__}\n\nAt every site; what is made is an expression."
     return property(method) if described.is_property else method
@@ -313,7 +311,6 @@ for _function, _described in METHODS.items():
         setattr(FieldArithmetic, _described.method, _method(_function, _described))
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FieldExpression(FieldArithmetic):
     """A formula of fields of one lattice, such as `2 * f + g`, that has not been computed yet.
 
@@ -321,10 +318,19 @@ class FieldExpression(FieldArithmetic):
     their values until then: where one has changed, evaluation raises LayoutError.
     """
 
-    recorded: RecordedCalls
-    members: tuple[Any, ...]  # its fields
-    numbers: tuple[Any, ...]
-    versions: tuple[Any, ...]  # of its fields, when it was written
+    __slots__ = ("members", "numbers", "recorded", "versions")
+
+    def __init__(
+        self,
+        recorded: RecordedCalls,
+        fields: tuple[Any, ...],
+        given: tuple[Any, ...],
+        versions: tuple[Any, ...],
+    ):
+        self.recorded = recorded
+        self.members = fields
+        self.numbers = given
+        self.versions = versions  # of its fields, when it was written
 
     def _expression(self) -> FieldExpression:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, Node
@@ -28,7 +28,9 @@ from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Fusion, Range, always, operation
 from jali.codegen.types import Type
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def elementwise(real: int) -> Callable[[Node], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
@@ -13,7 +13,9 @@ from jali.codegen.language.conversions import as_number, common, number_of
 from jali.codegen.language.leaves import is_zero
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation, Range, Text, always, operation
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _comparison(name: str, sign: str, compute: Callable[[Any, Any], bool]) -> Operation:

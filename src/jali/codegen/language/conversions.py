@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
@@ -10,7 +11,9 @@ from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}  # values are converted upwards only
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, REAL, Node
@@ -10,7 +10,9 @@ from jali.codegen.language.leaves import is_constant
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
-from jali.codegen.writer import KernelParameter, Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _number_of_draw(w: Writer, node: Node) -> str:
@@ -24,7 +26,7 @@ def _philox(w: Writer, node: Node) -> None:
     if node.number in w.values:
         return  # drawn together with another one
     name = w.result(node)
-    key, call = w.parameter(KernelParameter("key", slot)), w.parameter(KernelParameter("call", slot))
+    key, call = w.parameter_of("key", slot), w.parameter_of("call", slot)
     draw = _number_of_draw(w, node)
     if kind == "uniform":
         # two counters at once: the rounds of one fill the latencies of the other
@@ -77,7 +79,7 @@ def gaussian(nodes: Builder, pair: Node, half: int) -> Node:
 
 def _integers(w: Writer, node: Node) -> None:
     slot = node.attrs[0]
-    key, call = w.parameter(KernelParameter("key", slot)), w.parameter(KernelParameter("call", slot))
+    key, call = w.parameter_of("key", slot), w.parameter_of("call", slot)
     n, draw = w.one(node.args[0]), _number_of_draw(w, node)
     w.name(node, [f"philox_integer({n}, site, w[{call}], {draw}, k{key})"], "integer")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
@@ -15,7 +15,9 @@ from jali.codegen.language.leaves import const
 from jali.codegen.language.parts import imag, real
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 _OF_COMPLEX = ("exp", "log", "sqrt")
 _OF_WHOLE = ("abs", "ceil", "floor", "maximum", "minimum", "round", "sign")

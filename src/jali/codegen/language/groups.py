@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.conversions import convert
 from jali.codegen.language.matrices import need_matrix
 from jali.codegen.language.parts import real
 from jali.codegen.operation import Text, operation
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _function(name: str) -> Text:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.operation import described, operation
 from jali.codegen.storage_formats import on_the_wire
-from jali.codegen.writer import KernelParameter, Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _received(w: Writer, node: Node) -> None:
     item, cut = w.program.items[node.attrs[0]], node.args
     phased = any(w.lowering.access(slot, item.offset).phased for slot in item.slots)
     entry = w.neighbour(item.offset, phased)
-    storage = w.parameter(KernelParameter("item", offset=item.offset))
-    blocks = w.parameter(KernelParameter("blocks"))
+    storage = w.parameter_of("item", offset=item.offset)
+    blocks = w.parameter_of("blocks")
     names = [f"g{w.number(value)}" for value in cut]
     for name, value in zip(names, cut, strict=True):
         # a pointer that may name either of two arrays would keep a thread's arrays out of its registers

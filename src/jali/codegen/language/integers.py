@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, Node
 from jali.codegen.language.leaves import extent, is_constant
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Bounds, Operation, Range, always, operation
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _mod_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:

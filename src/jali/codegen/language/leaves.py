@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import described, operation
 from jali.codegen.types import Type
-from jali.codegen.writer import KernelParameter, Writer, coordinate_text
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def is_constant(a: Node) -> bool:
@@ -106,11 +108,9 @@ def exact(nodes: Builder, value: float | int | complex) -> Node:
 def _scalar(w: Writer, node: Node) -> None:
     k = node.attrs[0]
     if node.type.kind == "int":
-        w.assign(node, [f"s{w.parameter(KernelParameter('scalar', k))}"])
+        w.assign(node, [f"s{w.parameter_of('scalar', k)}"])
         return
-    w.assign(
-        node, [f"s{w.parameter(KernelParameter('scalar', k, component=c))}" for c in range(node.type.reals)]
-    )
+    w.assign(node, [f"s{w.parameter_of('scalar', k, component=c)}" for c in range(node.type.reals)])
 
 
 @operation(
@@ -135,7 +135,7 @@ def summed(nodes: Builder, number: int, reduction: str) -> Node:
 
 def _whole(w: Writer, node: Node) -> None:
     slot, component = node.attrs
-    w.assign(node, [f"s{w.parameter(KernelParameter('whole', slot, component=component))}"])
+    w.assign(node, [f"s{w.parameter_of('whole', slot, component=component)}"])
 
 
 @operation("whole", _whole, indexes={"scalars": 0}, everywhere=True, argument=lambda node: node.attrs)
@@ -148,11 +148,11 @@ def _table(w: Writer, node: Node) -> None:
     slot = node.attrs[0]
     at = ""
     for k, index in enumerate(node.args):
-        extent = f"s{w.parameter(KernelParameter('array_extent', slot, component=k))}"
+        extent = f"s{w.parameter_of('array_extent', slot, component=k)}"
         inside = f"clamped({w.one(index)}, {extent})"
         at = f"({at} * {extent} + {inside})" if at else inside
     what = "whole_array" if node.type.kind == "int" else "array"
-    numbers = f"a{w.parameter(KernelParameter(what, slot))}"
+    numbers = f"a{w.parameter_of(what, slot)}"
     if node.type.kind == "int":
         w.name(node, [f"looked_up({numbers}, {at})"], "integer")
         return
@@ -187,7 +187,7 @@ def extent(nodes: Builder, axis: int) -> Node:
 
 def _coordinate(w: Writer, node: Node) -> None:
     axis, step = node.attrs
-    w.name(node, [coordinate_text(axis, w.program.ndim, step)], "integer")
+    w.name(node, [w.coordinate(axis, step)], "integer")
 
 
 @operation(

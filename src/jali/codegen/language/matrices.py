@@ -6,6 +6,7 @@ An adjoint is folded into the product that takes it, and of a product whose trac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
@@ -15,7 +16,9 @@ from jali.codegen.language.leaves import is_fixed, is_unit, is_zero, load
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Fusion, described, operation
 from jali.codegen.types import Type
-from jali.codegen.writer import Value, Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def need_matrix(a: Node, what: str, square: bool = False) -> None:
@@ -97,7 +100,7 @@ def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
         and not load.made(left)
         and w.arrays.hand_over(array, left, node, w.position)
     ):
-        w.values[node.number] = Value(node.type.reals, array)
+        w.keep_array(node, array)
         return array
     source = w.value(left)
     target = w.result(node)

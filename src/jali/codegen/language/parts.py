@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import Node
@@ -13,7 +14,9 @@ from jali.codegen.language.matrices import retrace_mul, trace, trace_mul
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 _DEGREES = ((1,), (-1,))  # a part is half the sum or difference of a number and its conjugate
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _repeat(w: Writer, node: Node) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
@@ -14,7 +15,9 @@ from jali.codegen.language.arithmetic import add
 from jali.codegen.language.conversions import convert
 from jali.codegen.language.leaves import const, is_constant
 from jali.codegen.operation import operation
-from jali.codegen.writer import Writer
+
+if TYPE_CHECKING:
+    from jali.codegen.writer import Writer
 
 
 def _terms(w: Writer, node: Node) -> None:
