@@ -140,7 +140,7 @@ void bind_launch(nb::module_& m) {
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
             "list, of the layout or of rows of arrays. cost: bytes that must be moved, bytes moved without "
-            "caches, operations, all per site, and bytes of a real. indirect: [(field, offsets)] that tables "
+            "caches, operations, all per site, and place of the arithmetic. indirect: [(field, offsets)] that tables "
             "of "
             "sites find; away: [(parameter, field)], how far its ghosts are away. reductions: sum, max, min, "
             "max_whole or min_whole for each result; none: all are summed. terms: (first result, entries, "
