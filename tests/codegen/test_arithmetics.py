@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jali
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, Arithmetic, arithmetic_of, at_least, widest
+from jali.codegen.arithmetics import (
+    ARITHMETICS,
+    IEEE_PRECISIONS,
+    PRECISIONS,
+    Arithmetic,
+    arithmetic_of,
+    at_least,
+    seen_by_numpy,
+    widest,
+)
 from jali.codegen.storage_formats import FORMATS
 
 PACKAGE = Path(jali.__file__).parent
@@ -33,6 +43,8 @@ def test_columns_are_those_of_numpy(arithmetic: Arithmetic) -> None:
     rounds = int(real.type(largest)) != largest
     assert arithmetic.widens_whole == (rounds and int(float(largest)) == largest)
     assert FORMATS[arithmetic.name].unit_bytes == arithmetic.bytes
+    assert arithmetic.whole_bits == arithmetic.bits
+    assert arithmetic.word == seen_by_numpy(arithmetic.name) == arithmetic.name
 
 
 def test_arithmetics_are_ordered_by_width() -> None:
@@ -42,6 +54,26 @@ def test_arithmetics_are_ordered_by_width() -> None:
     assert widest([]) == "float64"
     assert at_least("float32") == ("float32", "float64")
     assert at_least("float64") == ("float64",)
+
+
+def test_arithmetics_of_one_machine_word_need_no_class() -> None:
+    assert IEEE_PRECISIONS == PRECISIONS
+    assert not any(a.text or a.storage or a.numpy for a in ARITHMETICS.values())
+
+
+def test_sums_are_of_an_arithmetic_of_the_table() -> None:
+    double = ARITHMETICS["float64"]
+    assert {ARITHMETICS[a.sums] for a in ARITHMETICS.values()} == {double}
+    narrow = replace(double, name="narrow", epsilon=2.0**-23, numpy="float32")
+    assert narrow.dtype("real") == np.float32
+    assert (narrow.whole_bits, narrow.widens_whole) == (32, True)
+    assert not replace(narrow, sums="float32").widens_whole
+    assert not replace(narrow, epsilon=2.0**-30).widens_whole
+
+
+def test_a_number_of_several_words_has_the_arithmetic_of_one() -> None:
+    pair = replace(ARITHMETICS["float64"], name="pair", words=2, numpy="float64")
+    assert (pair.word, pair.bytes, pair.whole_bits) == ("float32", 8, 64)
 
 
 def test_an_arithmetic_is_known_by_types_of_its_numbers_alone() -> None:
