@@ -46,7 +46,7 @@ std::vector<std::string> phase_names();
 // The work of a span: `bytes` must be moved at least, `moved` are moved without any cache.
 struct Work {
     std::int64_t sites = 0, bytes = 0, moved = 0, flops = 0;
-    std::uint8_t real_bytes = 0; // of the numbers that are computed with
+    std::uint8_t arithmetic = 0; // its place in jali.codegen.arithmetics, from 1 on
 };
 
 // As Python reads it (jali.profile.spans), so without padding. Times in ns: of the steady clock, or of a
@@ -57,14 +57,14 @@ struct Span {
     std::uint32_t name = 0, detail = 0; // numbers in names()
     std::uint32_t call = 0;             // of which launch it is a part; 0: none
     std::uint16_t track = 0;
-    std::uint8_t phase = 0, real_bytes = 0;
+    std::uint8_t phase = 0, arithmetic = 0;
 
     void set(const Work& work) {
         sites = work.sites;
         bytes = work.bytes;
         moved = work.moved;
         flops = work.flops;
-        real_bytes = work.real_bytes;
+        arithmetic = work.arithmetic;
     }
 };
 static_assert(sizeof(Span) == 64);

@@ -96,9 +96,9 @@ struct LaunchSums {
 struct LaunchCost {
     std::string name;
     std::int64_t bytes = 0, moved = 0, flops = 0;
-    std::uint8_t real_bytes = 0;
+    std::uint8_t arithmetic = 0;
     Work of(std::int64_t sites) const {
-        return {sites, sites * bytes, sites * moved, sites * flops, real_bytes};
+        return {sites, sites * bytes, sites * moved, sites * flops, arithmetic};
     }
 };
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jali
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, Arithmetic, arithmetic_of, at_least, widest
+from jali.codegen.arithmetics import (
+    ARITHMETICS,
+    IEEE_PRECISIONS,
+    PRECISIONS,
+    arithmetic_of,
+    at_least,
+    seen_by_numpy,
+    widest,
+)
 from jali.codegen.storage_formats import FORMATS
 
 PACKAGE = Path(jali.__file__).parent
@@ -21,8 +30,9 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("arithmetic", ARITHMETICS.values(), ids=lambda a: a.name)
-def test_columns_are_those_of_numpy(arithmetic: Arithmetic) -> None:
+@pytest.mark.parametrize("name", IEEE_PRECISIONS)
+def test_columns_are_those_of_numpy(name: str) -> None:
+    arithmetic = ARITHMETICS[name]
     real = arithmetic.dtype("real")
     assert real.name == arithmetic.name
     assert real.itemsize == arithmetic.bytes == arithmetic.dtype("int").itemsize
@@ -33,15 +43,39 @@ def test_columns_are_those_of_numpy(arithmetic: Arithmetic) -> None:
     rounds = int(real.type(largest)) != largest
     assert arithmetic.widens_whole == (rounds and int(float(largest)) == largest)
     assert FORMATS[arithmetic.name].unit_bytes == arithmetic.bytes
+    assert arithmetic.whole_bits == arithmetic.bits
+    assert arithmetic.word == seen_by_numpy(arithmetic.name) == arithmetic.name
 
 
 def test_arithmetics_are_ordered_by_width() -> None:
-    assert [ARITHMETICS[name].bits for name in PRECISIONS] == sorted(a.bits for a in ARITHMETICS.values())
+    rounding = [ARITHMETICS[name].epsilon for name in PRECISIONS]
+    assert rounding == sorted(rounding, reverse=True)
     assert widest(["float32", "float64", "float32"]) == "float64"
     assert widest(["float32"]) == "float32"
     assert widest([]) == "float64"
-    assert at_least("float32") == ("float32", "float64")
+    assert at_least("float32") == PRECISIONS
     assert at_least("float64") == ("float64",)
+
+
+def test_numbers_of_several_machine_words_are_classes_that_numpy_sees_otherwise() -> None:
+    assert IEEE_PRECISIONS == ("float32", "float64")
+    for a in ARITHMETICS.values():
+        assert {bool(column) for column in (a.text, a.storage, a.numpy)} == {a.words > 1}
+
+
+def test_sums_are_of_an_arithmetic_of_the_table() -> None:
+    double = ARITHMETICS["float64"]
+    assert {ARITHMETICS[a.sums] for a in ARITHMETICS.values()} == {double}
+    narrow = replace(double, name="narrow", epsilon=2.0**-23, numpy="float32")
+    assert narrow.dtype("real") == np.float32
+    assert (narrow.whole_bits, narrow.widens_whole) == (32, True)
+    assert not replace(narrow, sums="float32").widens_whole
+    assert not replace(narrow, epsilon=2.0**-30).widens_whole
+
+
+def test_a_number_of_several_words_has_the_arithmetic_of_one() -> None:
+    pair = replace(ARITHMETICS["float64"], name="pair", words=2, numpy="float64")
+    assert (pair.word, pair.bytes, pair.whole_bits) == ("float32", 8, 64)
 
 
 def test_an_arithmetic_is_known_by_types_of_its_numbers_alone() -> None:

@@ -24,7 +24,18 @@ VARIABLE = re.compile(r"\bJALI_[A-Z0-9_]*[A-Z0-9]\b")
 FILE = re.compile(r"\b(?:benchmarks|core|docs|examples|src|tests|tools)/[\w./-]+\.(?:cpp|hpp|md|py|toml)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Macros of generated kernels, and what several variables begin with.
-NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "JALI_PYTHON"}
+NO_VARIABLES = {
+    *(
+        "JALI_REAL",
+        "JALI_NUMBER",
+        "JALI_IEEE",
+        "JALI_INLINE",
+        "JALI_MEMBER",
+        "JALI_KERNEL",
+        "JALI_ONE_THREAD",
+    ),
+    "JALI_PYTHON",
+}
 # What only the tests and their fake driver read.
 OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
 # Options of other programs: CMake, NVRTC and torchrun.

@@ -179,7 +179,7 @@ def test_spans_are_read_as_the_core_writes_them():
     timeline.add_region("a name", 7, 11)
     timeline.stop()
     (row,) = np.frombuffer(timeline.bytes(), SPAN)
-    assert (row["begin"], row["end"], row["call"], row["real_bytes"]) == (7, 11, 0, 0)
+    assert (row["begin"], row["end"], row["call"], row["arithmetic"]) == (7, 11, 0, 0)
     assert timeline.names[row["name"]] == "a name"
     assert profile.PHASES[row["phase"]] == "region"
 

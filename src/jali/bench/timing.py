@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from jali.codegen import compiler, target
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.profile import Roofs, measure_roofs
 
 
@@ -82,7 +82,7 @@ def arguments(description: str, sizes: str = "8,12,16", device: str = "") -> arg
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object per result")
     parser.add_argument("--sizes", default=sizes, help="lattice extents, comma separated")
-    parser.add_argument("--precision", default="float64", choices=PRECISIONS[::-1])
+    parser.add_argument("--precision", default="float64", choices=IEEE_PRECISIONS[::-1])
     if device:
         parser.add_argument("--device", default=device, help="where it runs: cpu, cuda, cuda:1, ...")
     return parser.parse_args()

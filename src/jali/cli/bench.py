@@ -23,7 +23,7 @@ from jali.bench.journal import Journal, why_no_verdict
 from jali.cli import launch
 from jali.cli.options import device_argument, keep_defaults, make_folder, refuse_others
 from jali.cli.plan_arguments import factors_argument, names_argument, size_argument, whole_argument
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.devices import default_device, device_names
 from jali.errors import ParameterError
 
@@ -162,8 +162,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=PRECISIONS[::-1],
-        default=PRECISIONS[-1],
+        choices=IEEE_PRECISIONS[::-1],
+        default=IEEE_PRECISIONS[-1],
         help="of the fields of halo and compare (default float64)",
     )
     halo.add_argument(

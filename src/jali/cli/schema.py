@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from jali.amounts import counted
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
@@ -117,7 +117,7 @@ class RunControl:
 
     seed: int = key("Seed of the random numbers; equal seeds give equal bits.", 1, low=0, high=2**63 - 1)
     stream: int = key("Independent stream of random numbers for the same seed.", 0, low=0, high=2**32 - 1)
-    precision: str = key("Precision of links and arithmetic.", "float64", choices=PRECISIONS[::-1])
+    precision: str = key("Precision of links and arithmetic.", "float64", choices=IEEE_PRECISIONS[::-1])
     device: str = key(
         'Where fields live and kernels run; "" is what JALI_DEVICE says, or else "cpu". Changes no bit.',
         "",

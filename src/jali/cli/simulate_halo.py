@@ -12,7 +12,7 @@ import math
 
 from jali import _core, comm
 from jali.cli.plan_arguments import factors_argument, load_machine, names_argument
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.errors import ParameterError
 from jali.lattice.lattice import Lattice
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N,...",
         help="ranks in each direction (default: the best for all ranks of the machine's nodes)",
     )
-    halo.add_argument("--precision", choices=PRECISIONS[::-1], help="of the fields (default float64)")
+    halo.add_argument("--precision", choices=IEEE_PRECISIONS[::-1], help="of the fields (default float64)")
     halo.add_argument(
         "--policies", type=names_argument, metavar="NAME,...", help="these policies (default: all)"
     )

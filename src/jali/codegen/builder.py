@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS
+from jali.codegen.arithmetics import ARITHMETICS, IEEE_PRECISIONS
 from jali.codegen.ir import INT, Node
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import OPERATIONS, described
@@ -18,7 +18,7 @@ from jali.codegen.types import Type
 
 def why_too_large(value: int, precision: str) -> str:
     """What is wrong with a whole number that kernels of this precision cannot hold, and what is right; "" if they can."""
-    bits, most = ARITHMETICS[precision].bits, ARITHMETICS[PRECISIONS[-1]]
+    bits, most = ARITHMETICS[precision].whole_bits, ARITHMETICS[IEEE_PRECISIONS[-1]]
     if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         return ""
     hint = (
@@ -32,11 +32,21 @@ def why_too_large(value: int, precision: str) -> str:
     return f"the whole number {shown} does not fit {bits} bits, which whole numbers of {precision} kernels have{hint}"
 
 
+def why_not_computed(what: str, precision: str) -> str:
+    """That an arithmetic of several machine words lacks something, and what is right."""
+    right = " or ".join(f"precision={name!r}" for name in reversed(IEEE_PRECISIONS))
+    return (
+        f"{what} is not computed in {precision}, an arithmetic of {ARITHMETICS[precision].words} machine words, which has sums, products, "
+        f"quotients, square roots and comparisons; take fields of {right}, or convert them: f.astype({IEEE_PRECISIONS[-1]!r})"
+    )
+
+
 class Builder:
     """Makes nodes. One per trace."""
 
     def __init__(self, precision: str = "float64") -> None:
         self.precision = precision
+        self.ieee = ARITHMETICS[precision].words == 1
         self.nodes: list[Node] = []
         self._known: dict[tuple[Any, ...], Node] = {}
 
@@ -54,6 +64,8 @@ class Builder:
             assert op in OPERATIONS, f"operation {op} has no descriptor"
             found = Node(len(nodes), op, args, attrs, type)
             found.where = user_line()
+            if not self.ieee and (what := OPERATIONS[op].of_bits(found)):
+                raise trace_error(why_not_computed(what, self.precision))
             if args:
                 found.loops = frozenset().union(*(a.loops for a in args))
                 if type.shape == (1, 1):

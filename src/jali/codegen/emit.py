@@ -11,6 +11,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+from jali.codegen.arithmetics import ARITHMETICS, seen_by_numpy
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import described
@@ -424,6 +425,12 @@ def _late(of_boundary: str, usual: str) -> str:
     return f"part.late ? {of_boundary} : {usual}" if of_boundary else usual
 
 
+def _given(program: SiteProgram) -> str:
+    """The C type of real numbers in arrays that the host gives: what NumPy sees of the arithmetic."""
+    seen = seen_by_numpy(program.precision)
+    return "JALI_REAL" if seen == program.precision else ARITHMETICS[seen].c_type
+
+
 def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program: SiteProgram) -> list[str]:
     if parameter.what == "field":
         field = program.fields[parameter.slot]
@@ -444,14 +451,16 @@ def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program
     if parameter.what == "permutations":
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
     if parameter.what == "phases":
-        return [f"const JALI_REAL* const h{index} = (const JALI_REAL*)w[{index}];"]
+        given = _given(program)
+        return [f"const {given}* const h{index} = (const {given}*)w[{index}];"]
     if parameter.what == "key":
         return [
             f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[parameter.slot]}"
         ]
     if parameter.what == "array":
+        given = _given(program)
         return [
-            f"const JALI_REAL* const a{index} = (const JALI_REAL*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+            f"const {given}* const a{index} = (const {given}*)w[{index}];  // {program.scalars[parameter.slot][0]}"
         ]
     if parameter.what == "whole_array":
         return [

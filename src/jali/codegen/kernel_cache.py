@@ -11,6 +11,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def kernel_key(name: str, text: str, lanes: int, precision: str, block_bits: int
         target.host().fingerprint,
         f"{lanes} {precision} {block_bits}",
         _prelude_digest(),
-        _core.without_comments(text),
+        _core.without_comments(_define_number(precision) + text),
     )
     return _core.cache_key(name, parts)
 
@@ -79,7 +80,7 @@ def _prelude_digest() -> str:
 def source_digest(text: str, lanes: int, precision: str, gpu: bool) -> str:
     """A name for what a kernel computes: its source with the prelude, independent of compiler and flags."""
     digest = _core.gpu_prelude_digest() if gpu else _prelude_digest()
-    parts = (digest, f"{lanes} {precision}", _core.without_comments(text))
+    parts = (digest, f"{lanes} {precision}", _core.without_comments(_define_number(precision) + text))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
@@ -149,8 +150,8 @@ def load_on_device(
     sites per thread takes `sites` rounds of `width` neighbours; one `with_halos` has roles for its blocks. Raises CompileError: no compiler, rejected text, unusable cache;
     DeviceError: the device does not take the code.
     """
-    real = ARITHMETICS[precision].c_type
-    head = f"#define JALI_LANES 1\n#define JALI_REAL {real}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
+    head = _define_number(precision)
+    head += f"#define JALI_LANES 1\n#define JALI_REAL {ARITHMETICS[precision].c_type}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
     if sites * width > 1:
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     head += _define_block_bits(block_bits)
@@ -168,7 +169,14 @@ def _prelude_name() -> str:
 def _host_source(text: str, lanes: int, precision: str, block_bits: int) -> str:
     real = ARITHMETICS[precision].c_type
     head = f"#define JALI_LANES {lanes}\n#define JALI_REAL {real}\n{_define_block_bits(block_bits)}"
-    return f'{head}#include "{_prelude_name()}"\n\n{text}'
+    return f'{_define_number(precision)}{head}#include "{_prelude_name()}"\n\n{text}'
+
+
+def _define_number(precision: str) -> str:
+    """The number type of an arithmetic as a macro, since it needs what the prelude says of the target before."""
+    text = re.sub(r"//[^\n]*", "", ARITHMETICS[precision].text)
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return " \\\n".join(["#define JALI_NUMBER", *lines]) + "\n" if lines else ""
 
 
 def _define_block_bits(bits: int) -> str:

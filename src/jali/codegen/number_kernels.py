@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.builder import Builder
 from jali.codegen.emit import Emitter
 from jali.codegen.ir import BOOL, REAL, Node, Output, SiteProgram
@@ -86,7 +86,7 @@ def program_of_numbers(numbers: NumberProgram) -> SiteProgram:
         effects.append(Output(first, node))
         first += node.type.reals
     named = [(f"number {k}", node.type) for k, node in enumerate(made)]
-    return SiteProgram("numbers", 0, PRECISIONS[-1], [], named, [], effects, [])
+    return SiteProgram("numbers", 0, IEEE_PRECISIONS[-1], [], named, [], effects, [])
 
 
 def _made(nodes: Builder, k: int, value: Given | Summed | Step, before: list[Node]) -> Node:

@@ -34,6 +34,11 @@ def no_flops(node: Node) -> int:
     return 0
 
 
+def nothing(node: Node) -> str:
+    """Of what any arithmetic has."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Fusion:
     """How a product is rounded together with the sum that it belongs to, as a multiply-add.
@@ -88,6 +93,8 @@ class Operation:
     encloses: bool = False  # its arguments are written inside a branch of its own
 
     # what may be done with it
+    # what of it needs the bits of IEEE numbers, in words, so that arithmetics of several machine words lack it; "": nothing
+    of_bits: Callable[[Node], str] = nothing
     wide: bool = False  # doubles in kernels of any precision, which only sums take
     sendable: bool = True  # a halo item may contain it
     # least and largest value of a whole number, by those of its arguments and the extents of the lattice

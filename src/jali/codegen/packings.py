@@ -23,6 +23,7 @@ class Packing:
     decode: str = ""
     text: str = ""
     exact: bool = False  # all numbers come back as they were
+    of_bits: bool = False  # its functions need the bits of IEEE numbers
     version: int = 1
 
 
@@ -150,5 +151,12 @@ def _most_rows(element: Element) -> int:
 ROWS_OF_SU3 = Packing("12", _most_rows, lambda e: is_group(e, 3), "rows_encode", "rows_decode", _ROWS)
 ROWS_OF_SU2 = Packing("4", _most_rows, lambda e: is_group(e, 2), "rows_encode", "rows_decode", _ROWS)
 EIGHT_OF_SU3 = Packing(
-    "8", lambda e: 8, lambda e: is_group(e, 3), "eight_encode", "eight_decode", _EIGHT, version=2
+    "8",
+    lambda e: 8,
+    lambda e: is_group(e, 3),
+    "eight_encode",
+    "eight_decode",
+    _EIGHT,
+    of_bits=True,
+    version=2,
 )

@@ -17,7 +17,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.emit import FIRST_PARAMETER, emit
 from jali.codegen.ir import FieldSlot, SiteProgram, Store
 from jali.codegen.language import leaves
-from jali.codegen.storage_formats import Stored
+from jali.codegen.storage_formats import Stored, decoding
 from jali.codegen.writer import Lowering
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -25,7 +25,8 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 
 @functools.cache
 def copy_program(source: Stored, target: Stored, precision: str, ndim: int) -> SiteProgram:
-    """Slot 0, kept as `source`, into slot 1."""
+    """Slot 0, kept as `source`, into slot 1, by the narrowest arithmetic from `precision` on that can decode both."""
+    precision = decoding(precision, source.format, target.format)
     here = (0,) * ndim
     value = leaves.load(Builder(), 0, here, source.element.type)
     value.antihermitian = source.element.codec == "algebra"
@@ -34,14 +35,15 @@ def copy_program(source: Stored, target: Stored, precision: str, ndim: int) -> S
 
 
 def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) -> tuple[np.ndarray, int]:
-    """Bytes of sites `(..., source.site_bytes)` as bytes `(..., target.site_bytes)`, by arithmetic of this precision.
+    """Bytes of sites `(..., source.site_bytes)` as bytes `(..., target.site_bytes)`, by arithmetic of this precision at least.
 
     Returns them, and how many sites hold what `target` cannot.
     """
     sites = np.ascontiguousarray(sites, np.uint8)
     out = np.zeros((*sites.shape[:-1], target.site_bytes), np.uint8)
-    text = emit(copy_program(source, target, precision, 1), Lowering(lanes=1))
-    address, _ = kernel_cache.load("recode", text.text, 1, precision)
+    program = copy_program(source, target, precision, 1)
+    text = emit(program, Lowering(lanes=1))
+    address, _ = kernel_cache.load("recode", text.text, 1, program.precision)
     counters = np.zeros(2, np.int64)
     parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
     parameters[6] = counters.ctypes.data

@@ -77,7 +77,7 @@ class Trace:
 
     def load(self, slot: int, offset: tuple[int, ...]) -> Node:
         stored = self.stores.get((slot, offset))
-        field = self.slots[slot]
+        field = self._computable(slot)
         if stored is not None:
             return leaves.read_after(self.builder, slot, field.storage, stored.value)
         field.reads.setdefault(offset, user_line())
@@ -88,8 +88,18 @@ class Trace:
         node.phase = field.element.name == "U(1)"
         return node
 
+    def _computable(self, slot: int) -> FieldSlot:
+        """A field. Raises TraceError where the arithmetic cannot decode how it is stored."""
+        field, precision = self.slots[slot], self.builder.precision
+        if precision not in (possible := field.storage.format.precisions):
+            raise trace_error(
+                f"{field.name} is stored as {field.storage}, which {precision} kernels do not decode, only those of "
+                f"{' and '.join(possible)}: copy it to a field of another storage, or take {possible[-1]} fields"
+            )
+        return field
+
     def store(self, slot: int, offset: tuple[int, ...], value: Node) -> None:
-        field = self.slots[slot]
+        field = self._computable(slot)
         want: Type = field.element.type
         if self.loop is not None:
             raise trace_error(

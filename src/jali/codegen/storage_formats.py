@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, at_least
+from jali.codegen.arithmetics import ARITHMETICS, IEEE_PRECISIONS, at_least
 from jali.codegen.packings import (
     ALGEBRA,
     EIGHT_OF_SU3,
@@ -73,7 +74,7 @@ class Format:
     units: Callable[[int], int] = lambda reals: reals
     kinds: tuple[str, ...] = ("real", "complex")
     exact: frozenset[str] = frozenset()
-    precisions: tuple[str, ...] = PRECISIONS
+    precisions: tuple[str, ...] = IEEE_PRECISIONS
     packing: Packing | None = None  # None: that of the element
     of_group: Format | None = (
         None  # taken for SU(n) matrices, whose components are at most 1 and need no norm
@@ -245,11 +246,15 @@ for _arithmetic in reversed(ARITHMETICS.values()):
         Format(
             _arithmetic.name,
             1,
-            _arithmetic.bytes,
-            _arithmetic.c_type,
+            _arithmetic.bytes // _arithmetic.words,
+            "" if _arithmetic.storage else _arithmetic.c_type,
+            text=_arithmetic.storage,
+            units=functools.partial(operator.mul, _arithmetic.words),
             exact=frozenset({_arithmetic.name}),
             precisions=at_least(_arithmetic.name),
-            what=f"IEEE binary{_arithmetic.bits}",
+            what=f"IEEE binary{_arithmetic.bits}"
+            if _arithmetic.words == 1
+            else f"{_arithmetic.words} machine words",
         )
     )
 for _name, _exponent, _fraction, _what in (
@@ -265,8 +270,9 @@ for _name, _exponent, _fraction, _what in (
             what=_what,
         )
     )
-for _arithmetic in ARITHMETICS.values():
+for _arithmetic in map(ARITHMETICS.__getitem__, IEEE_PRECISIONS):
     _name, _bytes = _arithmetic.dtype("int").name, _arithmetic.bytes
+    _same = [a.name for a in ARITHMETICS.values() if a.whole_bits == _arithmetic.bits]
     _what = f"whole numbers of {_arithmetic.bits} bits"
     add_format(
         Format(
@@ -280,8 +286,8 @@ for _arithmetic in ARITHMETICS.values():
                 spare="8 * sizeof(lane_integer) - 32" if _bytes == 4 else "0",
             ),
             kinds=("int",),
-            exact=frozenset({_arithmetic.name}),
-            precisions=at_least(_arithmetic.name),
+            exact=frozenset(_same),
+            precisions=at_least(_same[0]),
             what=_what,
         )
     )
@@ -348,10 +354,17 @@ for _format in list(FORMATS.values()):
         if "complex" in _format.kinds:
             _kept = _format.of_group or _format
             _version = _kept.version + _packing.version - 1
+            _precisions = tuple(p for p in _kept.precisions if p in IEEE_PRECISIONS or not _packing.of_bits)
             add_format(
-                replace(_kept, name=f"{_format.name}-{_packing.name}", packing=_packing, version=_version)
+                replace(
+                    _kept,
+                    name=f"{_format.name}-{_packing.name}",
+                    packing=_packing,
+                    version=_version,
+                    precisions=_precisions,
+                )
             )
-for _format in [FORMATS[name] for name in reversed(PRECISIONS)]:
+for _format in [FORMATS[name] for name in reversed(IEEE_PRECISIONS)]:
     add_format(replace(_format, name=f"{_format.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 
 
@@ -371,17 +384,25 @@ def stored(name: str, element: Element, precision: str) -> Stored:
     return Stored(format.of_group if format.of_group and is_group(element) else format, element)
 
 
+def decoding(precision: str, *formats: Format) -> str:
+    """The narrowest arithmetic from `precision` on in which all of these formats can be decoded."""
+    return next(p for p in at_least(precision) if all(p in format.precisions for format in formats))
+
+
 def wires() -> list[str]:
-    """The formats by which halo items may travel: they hold any reals, of either arithmetic."""
+    """The formats by which halo items may travel: they hold any reals, of each of the processor's arithmetics."""
     return [
         format.name
         for format in FORMATS.values()
-        if format.packing is None and "real" in format.kinds and set(format.precisions) == set(PRECISIONS)
+        if format.packing is None and "real" in format.kinds and {*format.precisions} >= {*IEEE_PRECISIONS}
     ]
 
 
 def on_the_wire(reals: int, precision: str, wire: str) -> Stored:
-    """How so many reals of the arithmetic travel in a halo item: by a format, or ("") as they are, without any loss."""
+    """How so many reals of the arithmetic travel in a halo item: by a format, or as they are, without any loss, where none is asked for
+    ("") or the arithmetic cannot decode it."""
+    if wire and precision not in FORMATS[wire].precisions:
+        wire = ""
     return stored(wire or precision, Vector(reals, kind="real"), precision)
 
 

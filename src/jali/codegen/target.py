@@ -20,8 +20,9 @@ class Target:
     fingerprint: str
 
     def lanes(self, precision: str) -> int:
-        """Numbers of the given precision in one vector."""
-        return max(1, self.vector_bytes // ARITHMETICS[precision].bytes)
+        """Numbers of the given precision in one vector; compilers have none of numbers of several words."""
+        arithmetic = ARITHMETICS[precision]
+        return max(1, self.vector_bytes // arithmetic.bytes) if arithmetic.words == 1 else 1
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from jali import graph_recorder
 from jali.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.recorded import contiguous
-from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
+from jali.codegen.arithmetics import IEEE_PRECISIONS, arithmetic_of
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
@@ -84,7 +84,7 @@ def field_of(array: DistributedArray, lattice: Lattice, element: Element | None 
     dtype = numpy_dtype(array.local)
     found = element or element_of(dtype, tuple(array.global_shape[lattice.ndim :]))
     arithmetic = arithmetic_of(dtype)
-    field = Field(lattice, found, PRECISIONS[-1] if arithmetic is None else arithmetic.name)
+    field = Field(lattice, found, IEEE_PRECISIONS[-1] if arithmetic is None else arithmetic.name)
     return set_from(field, array)
 
 

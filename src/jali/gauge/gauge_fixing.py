@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import jali
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.gauge.field import GaugeField
 from jali.gauge.link_colours import link_colours
@@ -160,7 +160,7 @@ def _fix(
         elif atol < (least := _ROUNDING * float(np.finfo(U.precision).eps) ** 2):
             advice = f"by its rounding {U.precision} ends near {least:.0e}" + (
                 f", GaugeField(lattice, {U.group}).assign(U) goes further"
-                if U.precision != PRECISIONS[-1]
+                if U.precision != IEEE_PRECISIONS[-1]
                 else ""
             )
         raise SolverError(

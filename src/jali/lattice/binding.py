@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.codegen.arithmetics import ARITHMETICS
+from jali.codegen.arithmetics import PRECISIONS
 from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_overflow
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
@@ -202,7 +202,7 @@ class _Binding:
                 self.cost.bytes_least,
                 self.cost.bytes_moved,
                 self.cost.flops,
-                ARITHMETICS[program.precision].bytes,
+                1 + PRECISIONS.index(program.precision),
             ),
             rows=launch_layout.rows,
             indirect=indirect,

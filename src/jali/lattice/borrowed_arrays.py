@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jali import _core
-from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
+from jali.codegen.arithmetics import IEEE_PRECISIONS, arithmetic_of
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
 from jali.errors import DeviceError, LayoutError, ParameterError
 
@@ -127,7 +127,7 @@ def storage_of(lattice: Lattice, array: BorrowedArray, element: Element) -> tupl
         )
     arithmetic = arithmetic_of(array.dtype)
     if arithmetic is None or array.dtype != element.numpy_dtype(arithmetic.name):
-        possible = " or ".join(str(element.numpy_dtype(p)) for p in reversed(PRECISIONS))
+        possible = " or ".join(str(element.numpy_dtype(p)) for p in reversed(IEEE_PRECISIONS))
         raise LayoutError(f"an array of {element} is one of {possible}, not of {array.dtype}")
     if element.type.kind == "int":
         return arithmetic.name, arithmetic.dtype("int").name

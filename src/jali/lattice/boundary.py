@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.directions import Direction
 from jali.codegen.types import Element
 from jali.errors import LayoutError
@@ -104,9 +105,10 @@ class Boundary:
                 for crossing in np.unique(crossings):
                     if crossing:
                         total = np.where(crossings == crossing, total * condition ** int(crossing), total)
+        real = ARITHMETICS[precision].dtype("real")
         if _is_real(element):
-            return np.ascontiguousarray(total.real.astype(precision))
-        return np.ascontiguousarray(np.stack([total.real, total.imag], axis=1).astype(precision))
+            return np.ascontiguousarray(total.real.astype(real))
+        return np.ascontiguousarray(np.stack([total.real, total.imag], axis=1).astype(real))
 
 
 def _is_real(element: Element) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jali import _core, graph_recorder
 from jali.codegen import state as tracing
-from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, widest
+from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, seen_by_numpy, widest
 from jali.codegen.lines import trace_error
 from jali.codegen.storage_formats import plain, stored
 from jali.codegen.symbols import Site
@@ -398,7 +398,7 @@ class Field(FieldArithmetic):
         return (
             self.stored.format.name
             if self.stored.format.scalar and not self.stored.format.packing
-            else self.precision
+            else seen_by_numpy(self.precision)
         )
 
     def _decoded(self, sites: np.ndarray) -> np.ndarray:
@@ -429,7 +429,7 @@ class Field(FieldArithmetic):
     @property
     def _set_precision(self) -> str:
         """Of the numbers that values from Python become, before they are stored."""
-        return self.precision if self.stored.counts(self.precision) else self.values_precision
+        return seen_by_numpy(self.precision) if self.stored.counts(self.precision) else self.values_precision
 
     @property
     def _numbers(self) -> np.dtype[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jali import graph_recorder
 from jali.codegen import state as tracing
-from jali.codegen.arithmetics import PRECISIONS, widest
+from jali.codegen.arithmetics import IEEE_PRECISIONS, widest
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import Operation
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
@@ -460,8 +460,8 @@ def _as_reals(a: FieldExpression) -> FieldExpression:
     """Whole numbers as real ones of double precision, whose products lose no bits; others as they are."""
     if a.element().type.kind != "int":
         return a
-    if a._precision != PRECISIONS[-1]:
-        a = a._computed(None).astype(PRECISIONS[-1])._expression()
+    if a._precision != IEEE_PRECISIONS[-1]:
+        a = a._computed(None).astype(IEEE_PRECISIONS[-1])._expression()
     return _join(operator.mul, FieldExpression(NUMBER, (), (1.0,), ()), a)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jali import comm, io
-from jali.codegen.arithmetics import PRECISIONS, arithmetic_of
+from jali.codegen.arithmetics import IEEE_PRECISIONS, PRECISIONS, arithmetic_of
 from jali.codegen.storage_formats import FORMATS
 from jali.codegen.types import Element, element_named
 from jali.errors import FileFormatError, LayoutError, ParameterError
@@ -248,6 +248,6 @@ def _precision_of(dtype: np.dtype[Any] | None) -> str:
     """The arithmetic that holds numbers of this type: that of `Lattice.wrap`, for 16-bit floats the narrowest, else the widest."""
     assert dtype is not None
     if dtype.newbyteorder("=") == np.float16:
-        return PRECISIONS[0]
+        return IEEE_PRECISIONS[0]
     found = arithmetic_of(dtype.newbyteorder("="))
-    return PRECISIONS[-1] if found is None else found.name
+    return IEEE_PRECISIONS[-1] if found is None else found.name

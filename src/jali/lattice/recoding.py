@@ -41,9 +41,9 @@ def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], 
     address, function = 0, None
     if gpu is not None:
         how = config.bound, config.blocks, config.sites, config.width
-        function, _ = kernel_cache.load_on_device(gpu, program.name, text.text, precision, *how)
+        function, _ = kernel_cache.load_on_device(gpu, program.name, text.text, program.precision, *how)
     else:
-        address, _ = kernel_cache.load(program.name, text.text, to.layout.lanes, precision)
+        address, _ = kernel_cache.load(program.name, text.text, to.layout.lanes, program.precision)
     parameters, patches = parameters_of_copy(text, source.storage, to.storage)
     launch = _core.Launch(
         layout=to.layout,

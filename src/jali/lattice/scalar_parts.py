@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jali import _core, graph_recorder
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.ir import BOOL, COMPLEX, REAL
 from jali.codegen.operation import Operation
 from jali.codegen.types import Type
@@ -293,7 +293,7 @@ def _host_kernel(
         Step(operation, attrs, tuple(range(last))),
     )
     kernel = number_kernel(NumberProgram(values, (last,)), gpu=False)
-    address, _ = kernel_cache.load("numbers", kernel.text, 1, PRECISIONS[-1])
+    address, _ = kernel_cache.load("numbers", kernel.text, 1, IEEE_PRECISIONS[-1])
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     first = [sum(t.reals for t in types[:k]) for k in range(last + 1)]
 
@@ -390,7 +390,7 @@ def _kernel(kind: str, ordinal: int, program: NumberProgram) -> tuple[Any, tuple
     from jali.codegen.number_kernels import number_kernel
 
     kernel, gpu = number_kernel(program, gpu=True), _core.Gpu.open(kind, ordinal)
-    function, _ = kernel_cache.load_on_device(gpu, "numbers", kernel.text, PRECISIONS[-1], THREADS)
+    function, _ = kernel_cache.load_on_device(gpu, "numbers", kernel.text, IEEE_PRECISIONS[-1], THREADS)
     return function, kernel.parameters
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.ir import Node
 from jali.codegen.language.draws import integers
 from jali.codegen.operation import described
@@ -79,7 +80,7 @@ class Tables:
             kernel.parameters[index] = self._address(parameter.slot, parameter.what, array, kernel)
 
     def _address(self, slot: int, what: str, array: np.ndarray, kernel: BoundKernel) -> int:
-        real = np.dtype(kernel.program.precision)
+        real = ARITHMETICS[kernel.program.precision].dtype("real")
         if what == "whole_array":
             kind = np.dtype(f"int{8 * real.itemsize}")
             limits = np.iinfo(kind)

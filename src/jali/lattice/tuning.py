@@ -254,7 +254,7 @@ class LaunchTuning:
 
     def _try_sites_per_thread(self, autotuner: Autotuner, kernel: Any) -> None:
         """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
-        words = kernel.text.analysis.loads * (ARITHMETICS[kernel.program.precision].bits // 32)
+        words = kernel.text.analysis.loads * (ARITHMETICS[kernel.program.precision].bytes // 4)
         registers = registers_of(kernel)
         if self.width > 1 and room_for(self.width, registers, words):
             autotuner.try_candidate(DEFAULT_LAUNCH.with_sites(1, self.width).name)

@@ -25,6 +25,7 @@ import numpy as np
 
 from jali import _core
 from jali.amounts import counted
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.updates import Message, Part, Update, Work
@@ -219,7 +220,8 @@ def kernel_seconds(device: Device, work: Work, precision: str, kept: int, places
     if work.sites == 0:
         return 0.0
     from_memory = 1.0 if kept == 0 or not device.cache_size else min(1.0, kept / (device.cache_size * MEGA))
-    rate = float(getattr(device, precision))
+    arithmetic = ARITHMETICS[precision]
+    rate = float(getattr(device, arithmetic.word)) / arithmetic.operations
     return math.hypot(
         work.least * from_memory / (device.memory * GIGA),
         work.moved / (device.cache * places * GIGA),

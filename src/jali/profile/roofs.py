@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jali.codegen.arithmetics import PRECISIONS
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.comm import validation
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -44,7 +44,9 @@ class Roofs:
         return asdict(self)
 
 
-def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] = PRECISIONS[::-1]) -> Roofs:
+def measure_roofs(
+    gpu: Any = None, threads: int = 1, precisions: Sequence[str] = IEEE_PRECISIONS[::-1]
+) -> Roofs:
     """Measures all roofs now, of a device of the core or of this host with `threads` threads; takes about a second.
 
     Raises CompileError without a compiler, MemoryError, DeviceError, ParameterError.
@@ -53,9 +55,9 @@ def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] =
     if not 1 <= threads <= MOST_THREADS:
         raise ParameterError(f"threads is a whole number from 1 to {MOST_THREADS}, not {threads}")
     names = validation.each(precisions)
-    if not all(isinstance(name, str) and name in PRECISIONS for name in names):
+    if not all(isinstance(name, str) and name in IEEE_PRECISIONS for name in names):
         raise ParameterError(
-            f"precisions are some of {', '.join(map(repr, reversed(PRECISIONS)))}, not {value_shown(precisions)}"
+            f"precisions are some of {', '.join(map(repr, reversed(IEEE_PRECISIONS)))}, not {value_shown(precisions)}"
         )
     if gpu is not None:
         return Roofs(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.codegen.arithmetics import ARITHMETICS
+from jali.codegen.arithmetics import PRECISIONS
 
 # The same as Span in core/device/timeline.hpp.
 SPAN = np.dtype(
@@ -25,7 +25,7 @@ SPAN = np.dtype(
         ("call", "u4"),
         ("track", "u2"),
         ("phase", "u1"),
-        ("real_bytes", "u1"),
+        ("arithmetic", "u1"),
     ]
 )
 
@@ -35,9 +35,6 @@ PHASES: tuple[str, ...] = tuple(_core.phases())
 COMPUTING = ("kernel", "bulk", "boundary")
 EXCHANGING = ("produce", "pack", "transport", "unpack")
 COMBINING = ("send", "receive", "copy", "reduce")
-
-
-_PRECISIONS = {arithmetic.bytes: arithmetic.name for arithmetic in ARITHMETICS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def decode(data: Any, names: Sequence[str], tracks: Sequence[str], rank: int, or
             flops,
             call,
             names[detail] if call else "",
-            _PRECISIONS.get(real_bytes, ""),
+            PRECISIONS[arithmetic - 1] if arithmetic else "",
         )
-        for begin, end, sites, moved_least, moved, flops, name, detail, call, track, phase, real_bytes in found.tolist()
+        for begin, end, sites, moved_least, moved, flops, name, detail, call, track, phase, arithmetic in found.tolist()
     ]

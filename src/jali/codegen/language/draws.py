@@ -49,8 +49,18 @@ def _shifted(attrs: tuple[Any, ...], by: tuple[int, ...]) -> tuple[Any, ...]:
     return *attrs[:-1], tuple([o + b for o, b in zip(attrs[-1], by, strict=True)])
 
 
+def _random(node: Node) -> str:
+    return "a random number"
+
+
 @operation(
-    "philox", _philox, indexes={"randoms": 0, "loops": 2}, draws=True, by_coordinates=True, shifted=_shifted
+    "philox",
+    _philox,
+    indexes={"randoms": 0, "loops": 2},
+    draws=True,
+    by_coordinates=True,
+    shifted=_shifted,
+    of_bits=_random,
 )
 def philox(nodes: Builder, slot: int, number: int, loop: int, kind: str, ndim: int) -> Node:
     """Two random numbers of a kind: draw `number` of a source at this site, inside a rejection loop (or -1). The last attribute is
@@ -93,6 +103,7 @@ def _integers(w: Writer, node: Node) -> None:
     by_coordinates=True,
     shifted=_shifted,
     bounds=lambda node, of, extents: (0, of[0][1] - 1),
+    of_bits=_random,
 )
 def integers(nodes: Builder, slot: int, number: int, loop: int, n: Node, ndim: int) -> Node:
     """A whole number from 0 to n - 1, all of them equally likely: draw `number` of a source, inside a rejection loop (or -1). The

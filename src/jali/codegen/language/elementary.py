@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OF_COMPLEX = ("exp", "log", "sqrt")
 _OF_WHOLE = ("abs", "ceil", "floor", "maximum", "minimum", "round", "sign")
+_OF_ANY = ("abs", "ceil", "floor", "maximum", "minimum", "sign", "sqrt")  # of no arithmetic's bits
 _COMPANIONS = {"sin": "cos", "cos": "sin"}  # computed together where both are wanted
 
 
@@ -59,6 +60,15 @@ def _call_flops(node: Node) -> int:
     return 4 if is_modulus else node.type.reals
 
 
+def _of_bits(node: Node) -> str:
+    function, kind = node.attrs[0], node.args[0].type.kind
+    return (
+        ""
+        if function in _OF_ANY and (kind == "real" or function == "abs")
+        else f"{function} of a {kind} number"
+    )
+
+
 def _root(a: float) -> float:
     return math.sqrt(a) if a >= 0 else math.nan
 
@@ -77,6 +87,7 @@ _EXACT: dict[str, Callable[..., Any]] = {"sqrt": _root, "abs": abs}
     flops=_call_flops,
     gives_whole=lambda node: node.attrs[0] in ("floor", "ceil", "round"),
     compute=_compute,
+    of_bits=_of_bits,
 )
 def call(nodes: Builder, name: str, *given: Node) -> Node:
     """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""

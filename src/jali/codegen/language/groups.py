@@ -42,7 +42,7 @@ def _det_flops(node: Node) -> int:
     return {1: 0, 2: 14, 3: 78}.get(n, 8 * n**3 // 3)
 
 
-@operation("det", _function("det"), flops=_det_flops, method="det")
+@operation("det", _function("det"), flops=_det_flops, method="det", of_bits=lambda node: "a determinant")
 def det(nodes: Builder, a: Node) -> Node:
     """Determinant of a square matrix."""
     return _as_given(nodes, a, nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX))
@@ -53,6 +53,7 @@ def det(nodes: Builder, a: Node) -> Node:
     _function("inverse"),
     flops=lambda node: 8 * node.type.shape[0] ** 3,
     method="inverse",
+    of_bits=lambda node: "an inverse",
     degrees=((-1,),),
 )
 def inverse(nodes: Builder, a: Node) -> Node:
@@ -65,7 +66,12 @@ def _expm(w: Writer, node: Node) -> None:
     _function("exp_antihermitian" if node.attrs[0] else "exp_matrix")(w, node)
 
 
-@operation("expm", _expm, flops=lambda node: 8 * 12 * node.type.shape[0] ** 3)
+@operation(
+    "expm",
+    _expm,
+    flops=lambda node: 8 * 12 * node.type.shape[0] ** 3,
+    of_bits=lambda node: "the exponential of a matrix",
+)
 def expm(nodes: Builder, a: Node) -> Node:
     """Exponential of a square matrix; an element of the group, of a traceless anti-Hermitian one."""
     square = _square(nodes, a, "exp")
@@ -77,6 +83,7 @@ def expm(nodes: Builder, a: Node) -> Node:
     _function("reunitarise"),
     flops=lambda node: 14 * node.type.size,
     method="reunitarise",
+    of_bits=lambda node: "reunitarise",
 )
 def reunitarise(nodes: Builder, a: Node) -> Node:
     """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is

@@ -9,6 +9,7 @@
 // below 1 ulp, but 1.1 for pow and 1.6 for sinh, cosh, tanh and rsqrt. sin, cos and tan keep their accuracy
 // for every finite argument: pi is taken to as many bits as the argument needs.
 
+#if JALI_IEEE
 #if JALI_DOUBLE
 constexpr int MANTISSA_BITS = 52;
 constexpr lane_integer EXPONENT_BIAS = 1023;
@@ -472,6 +473,7 @@ JALI_CALL real vpow(real x, real y) {
     result = select((x == x) & (y == y), result, x + y);
     return select((y == zero) | (x == one), one, result);
 }
+#endif
 
 JALI_INLINE real rsqrt(real x) {
     return splat(1) / vsqrt(x);

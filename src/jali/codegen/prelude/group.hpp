@@ -39,6 +39,7 @@ JALI_INLINE complex_lane conj(complex_lane a) {
 JALI_INLINE real norm2(complex_lane a) {
     return fma(a.re, a.re, a.im * a.im);
 }
+#if JALI_IEEE
 // A power of two s that takes |re z| + |im z| to between 1/2 and 1, and for z near the ends of the range at least
 // so far from them that |s z|^2 is right to the last bit.
 JALI_INLINE real unit_scale(real re, real im) {
@@ -68,6 +69,14 @@ JALI_INLINE real modulus(real re, real im) {
     const mask infinite = (vabs(re) == splat(INFINITE)) | (vabs(im) == splat(INFINITE)); // beside nan, too
     return select(infinite, splat(INFINITE), inverse * vsqrt(norm2(s * complex_lane{re, im})));
 }
+#else
+JALI_INLINE real unit_scale(real, real) {
+    return splat(1);
+}
+JALI_INLINE real modulus(real re, real im) {
+    return vsqrt(norm2(complex_lane{re, im}));
+}
+#endif
 // Division by z: a / z = s a conj(w) / n with w = s z and n = |w|^2. No step leaves the range unless a / z does;
 // where none does without s, the bits are those of s = 1.
 struct complex_divisor {
@@ -101,6 +110,7 @@ JALI_INLINE void complex_mul(real* out, const real* a, const real* b) {
 JALI_INLINE void complex_div(real* out, const real* a, const real* b) {
     put(out, 0, divided(a[0], a[1], divisor(b[0], b[1])));
 }
+#if JALI_IEEE
 // Where exp(re) alone is beyond the range a small sine or cosine, down to the smallest number, may take the product
 // back: the power of two is applied in three steps, the first to the sine.
 JALI_CALL void complex_exp(real* out, const real* a) {
@@ -506,6 +516,8 @@ JALI_CALL void reunitarise(real* c, const real* a) {
         for (int j = 0; j < N; ++j) put(c, N * (N - 1) + j, r * conj(at(phase, 0)) * at(c, N * (N - 1) + j));
     }
 }
+
+#endif
 
 // (A - A^dagger)/2 less its trace over N; for N = 1 the imaginary part, since U(1) is not traceless.
 template <int N>

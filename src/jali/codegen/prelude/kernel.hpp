@@ -69,10 +69,10 @@ JALI_INLINE void store_sum(double* target, real v) {
 #if JALI_DOUBLE
   *(real*)target = v;
 #else
-  for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
+  for (int l = 0; l < JALI_LANES; ++l) target[l] = double(v[l]);
 #endif
 }
-#if !JALI_DOUBLE
+#if !JALI_WIDENS
 JALI_INLINE void store_sum(double* target, wide v) {
   for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
 }

@@ -5,6 +5,9 @@
 // vector, on the instruction set, on the compiler or on the kind of processor. Contraction is off; a fused
 // multiply-add is written fma(a, b, c). Defined before this text: JALI_LANES (1, 2, 4, 8 or 16) and JALI_REAL
 // (double or float), and what target_cpu.hpp or target_gpu.hpp says of the target.
+//
+// An arithmetic of several machine words (jali.codegen.arithmetics) defines JALI_NUMBER, the text of a class, which
+// JALI_REAL names. Kernels in it have one lane. What needs the bits of a number is there where JALI_IEEE is 1.
 
 #ifndef JALI_BLOCK_BITS
 #define JALI_BLOCK_BITS 26 // of an entry of a neighbour table; kernels of large layouts define more
@@ -16,7 +19,18 @@
 #define JALI_KIND_OF(type) JALI_KIND_PASTE(type)
 #define JALI_DOUBLE JALI_KIND_OF(JALI_REAL)
 
-#if JALI_DOUBLE
+#if defined(JALI_NUMBER)
+JALI_NUMBER
+#define JALI_IEEE 0
+typedef double given_real; // what the host gives in arrays
+#else
+#define JALI_IEEE 1
+typedef JALI_REAL given_real;
+#endif
+// Whether floats in memory are narrower than the arithmetic
+#define JALI_WIDENS (JALI_DOUBLE || !JALI_IEEE)
+
+#if JALI_WIDENS
 typedef int64_t lane_integer;
 typedef uint64_t lane_unsigned;
 #else
@@ -101,6 +115,7 @@ JALI_INLINE integer splat_integer(lane_integer x) {
 }
 
 // The same bits seen as another type.
+#if JALI_IEEE
 JALI_INLINE integer bits_of(real x) {
     integer r;
     copy_bits(&r, &x, sizeof r);
@@ -111,6 +126,7 @@ JALI_INLINE real real_of_bits(integer x) {
     copy_bits(&r, &x, sizeof r);
     return r;
 }
+#endif
 JALI_INLINE unsigned_integer as_unsigned(integer x) {
     unsigned_integer r;
     copy_bits(&r, &x, sizeof r);
@@ -294,7 +310,11 @@ JALI_INLINE integer select(mask m, integer a, integer b) {
 }
 // x where the mask is true, exactly +0 elsewhere (also where x is inf or nan)
 JALI_INLINE real keep(mask m, real x) {
+#if JALI_IEEE
     return real_of_bits(m & bits_of(x));
+#else
+    return select(m, x, splat(0));
+#endif
 }
 
 JALI_INLINE bool any(mask m) {
@@ -316,23 +336,31 @@ JALI_INLINE bool all(mask m) {
 }
 
 JALI_INLINE integer sign_bits() {
-    return splat_integer(lane_integer(lane_unsigned(1) << (8 * sizeof(JALI_REAL) - 1)));
+    return splat_integer(lane_integer(lane_unsigned(1) << (8 * sizeof(lane_integer) - 1)));
 }
 JALI_INLINE real vabs(real a) {
+#if JALI_IEEE
     return real_of_bits(bits_of(a) & ~sign_bits());
+#else
+    return select(a < splat(0), -a, a);
+#endif
 }
+#if JALI_IEEE
 // the magnitude of a with the sign of b
 JALI_INLINE real copy_sign(real a, real b) {
     return real_of_bits((bits_of(a) & ~sign_bits()) | (bits_of(b) & sign_bits()));
 }
+#endif
 JALI_INLINE real vceil(real a) {
     return -vfloor(-a);
 }
+#if JALI_IEEE
 // The nearest whole number, of two the even one, with the sign of a: what is added has no bits behind the point.
 JALI_INLINE real vround(real a) {
     const real whole = splat(JALI_REAL(JALI_DOUBLE ? 4503599627370496.0 : 8388608.0)), size = vabs(a);
     return select(size < whole, copy_sign((size + whole) - whole, a), a);
 }
+#endif
 // -1, 0 or 1, and nan of nan
 JALI_INLINE real vsign(real a) {
     const real zero = splat(0);
@@ -360,7 +388,7 @@ JALI_INLINE real to_real(integer a) {
     return __builtin_convertvector(a, real);
 #endif
 }
-#if !JALI_DOUBLE
+#if !JALI_WIDENS
 JALI_INLINE wide splat_wide(double x) {
 #define JALI_LANE(l) x
     return wide{JALI_EACH_LANE(JALI_LANE)};

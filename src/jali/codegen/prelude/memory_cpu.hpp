@@ -92,11 +92,11 @@ JALI_INLINE void store_element_masked(JALI_REAL* base, int64_t block, const real
     for (int c = 0; c < N; ++c) store_masked(target + c, v[c], m);
 }
 
-#if JALI_DOUBLE
+#if JALI_WIDENS
 // Single-precision storage under double-precision arithmetic. Loading is exact, storing rounds to nearest.
 JALI_INLINE real widen(stored_f32 x) {
 #if JALI_LANES == 1
-    return double(x.value);
+    return JALI_REAL(x.value);
 #else
     return __builtin_convertvector(x, real);
 #endif
@@ -234,7 +234,7 @@ JALI_INLINE void prefetch(const coded<FORMAT, UNITS, PACKET>* base, uint32_t ent
 }
 // The boundary factor of what an entry names.
 template <int N>
-JALI_INLINE void phase_across(real* x, uint32_t entry, const int32_t*, const JALI_REAL* phases) {
+JALI_INLINE void phase_across(real* x, uint32_t entry, const int32_t*, const given_real* phases) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     if (!JALI_LIKELY(kind == 0)) apply_phase<N>(x, phases + kind * 2 * JALI_LANES);
 }
@@ -243,7 +243,7 @@ JALI_INLINE void phase_across(real* x, uint32_t entry, const int32_t*, const JAL
 // (phases[class][lane]), stored as T.
 template <int N, class T>
 JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, const int32_t* permutations,
-                                     const JALI_REAL* phases) {
+                                     const given_real* phases) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     const real* source = stage<N>(tmp, base, entry, permutations);
     if (JALI_LIKELY(kind == 0)) return source;
@@ -252,7 +252,7 @@ JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, c
 }
 template <int N, class V, class T>
 JALI_INLINE const V* stage_signed(V* tmp, const T* base, uint32_t entry, const int32_t* permutations,
-                                  const JALI_REAL* signs) {
+                                  const given_real* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     const V* source = stage<N>(tmp, base, entry, permutations);
     if (JALI_LIKELY(kind == 0)) return source;

@@ -48,7 +48,7 @@ template <int N, class T, int SIZE>
 JALI_INLINE void store_element(packet<T, SIZE>* base, int64_t x, const real* v) {
     store_site<N>(base, x, v);
 }
-#if JALI_DOUBLE
+#if JALI_WIDENS
 template <int N, int SIZE>
 JALI_INLINE void store_element(packet<float, SIZE>* base, int64_t x, const real* v, int64_t* counters) {
     if (any(beyond_float<N>(v))) count_overflow(counters, all_lanes(true));
@@ -96,7 +96,7 @@ JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t x, cons
 }
 // The boundary factor of what an entry names.
 template <int N>
-JALI_INLINE void phase_across(real* x, uint32_t entry, const JALI_REAL* phases) {
+JALI_INLINE void phase_across(real* x, uint32_t entry, const given_real* phases) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     if (kind != 0) apply_phase<N>(x, phases + kind * 2);
 }
@@ -147,7 +147,7 @@ template <int N, class T, int SIZE>
 JALI_INLINE void store_element(array_sites<packet<T, SIZE>> field, int64_t x, const real* v) {
     store_in_row<N>(field.base, x, v);
 }
-#if JALI_DOUBLE
+#if JALI_WIDENS
 template <int N, int SIZE>
 JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x, const real* v,
                                int64_t* counters) {
@@ -186,13 +186,13 @@ JALI_INLINE const V* stage(V* tmp, FIELD base, uint32_t entry) {
     return block_at<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
 }
 template <int N, class FIELD>
-JALI_INLINE const real* stage_phased(real* tmp, FIELD base, uint32_t entry, const JALI_REAL* phases) {
+JALI_INLINE const real* stage_phased(real* tmp, FIELD base, uint32_t entry, const given_real* phases) {
     stage<N>(tmp, base, entry);
     phase_across<N>(tmp, entry, phases);
     return tmp;
 }
 template <int N, class V, class FIELD>
-JALI_INLINE const V* stage_signed(V* tmp, FIELD base, uint32_t entry, const JALI_REAL* signs) {
+JALI_INLINE const V* stage_signed(V* tmp, FIELD base, uint32_t entry, const given_real* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_sign<N>(tmp, signs + kind);

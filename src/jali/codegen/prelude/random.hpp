@@ -6,6 +6,7 @@
 // call number up to 2^16. One draw gives two numbers. A uniform is (k + 1/2) 2^-52 with 52 random bits k in
 // double, (k + 1/2) 2^-23 with the leading 23 of the same bits in float: strictly between 0 and 1.
 
+#if JALI_IEEE
 // Site numbers have 64 bits in either precision; every lane of the two words holds 32 of them.
 struct site_vector {
     unsigned_integer low, high;
@@ -272,3 +273,4 @@ JALI_INLINE void philox_gaussian(real* g0, real* g1, site_vector site, uint64_t 
     philox_rounds<1>(c, keys);
     gaussian_pair(g0, g1, fine_unit_interval(c[0], c[1]), unit_interval(c[2], c[3]));
 }
+#endif

@@ -166,7 +166,7 @@ JALI_INLINE void scatter(T* base, site_table table, int64_t x, const real* v, ma
         for (int c = 0; c < N; ++c) to[c * L] = T(v[c][l]);
     }
 }
-#if JALI_DOUBLE
+#if JALI_WIDENS
 template <int L, int N>
 JALI_INLINE void scatter(float* base, site_table table, int64_t x, const real* v, mask active,
                          int64_t* counters) {
@@ -236,8 +236,8 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
 
 // Boundary factors of what a table names: phases[class][re, im], or signs[class].
 template <int PARTS>
-JALI_INLINE bool factors_of_sites(JALI_REAL* factors, site_table table, const uint16_t* classes, int64_t x,
-                                  const JALI_REAL* of_classes) {
+JALI_INLINE bool factors_of_sites(given_real* factors, site_table table, const uint16_t* classes, int64_t x,
+                                  const given_real* of_classes) {
     const uint32_t entry = table.entries[x];
     if (JALI_LIKELY(entry < SCATTERED)) return false;
     const uint16_t* kinds = classes + int64_t(entry & ROW) * JALI_LANES;
@@ -251,13 +251,13 @@ JALI_INLINE bool factors_of_sites(JALI_REAL* factors, site_table table, const ui
 }
 template <int N>
 JALI_INLINE void phase_sites(real* v, site_table table, const uint16_t* classes, int64_t x,
-                             const JALI_REAL* phases) {
-    JALI_REAL factors[2 * JALI_LANES];
+                             const given_real* phases) {
+    given_real factors[2 * JALI_LANES];
     if (factors_of_sites<2>(factors, table, classes, x, phases)) apply_phase<N>(v, factors);
 }
 template <int N, class V>
 JALI_INLINE void sign_sites(V* v, site_table table, const uint16_t* classes, int64_t x,
-                            const JALI_REAL* signs) {
-    JALI_REAL factors[JALI_LANES];
+                            const given_real* signs) {
+    given_real factors[JALI_LANES];
     if (factors_of_sites<1>(factors, table, classes, x, signs)) apply_sign<N>(v, factors);
 }

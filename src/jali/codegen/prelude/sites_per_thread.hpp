@@ -104,7 +104,7 @@ JALI_INLINE void store_sites(packet<T, SIZE>* base, const thread_sites& own, con
             if (own.there[j]) store_site<N>(base, own.x[j], v[j]);
     }
 }
-#if JALI_DOUBLE
+#if JALI_WIDENS
 template <int N, int SIZE>
 JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own, const real (*v)[N],
                              int64_t* counters) {

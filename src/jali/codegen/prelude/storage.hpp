@@ -2,15 +2,19 @@
 // algebra.
 
 // One number per lane from memory of any alignment: boundary factors live in NumPy arrays.
-JALI_INLINE real load_factor(const JALI_REAL* p) {
+JALI_INLINE real load_factor(const given_real* p) {
+#if JALI_IEEE
     real r;
     copy_bits(&r, p, sizeof r);
     return r;
+#else
+    return JALI_REAL(*p);
+#endif
 }
 // Multiplies N/2 complex numbers by a phase per lane. (1, 0) leaves the bits alone, (-1, 0) flips signs, and
 // (0, 0) gives +0 whatever the value was: an open boundary has nothing behind it.
 template <int N>
-JALI_CALL void apply_phase(real* x, const JALI_REAL* phase) {
+JALI_CALL void apply_phase(real* x, const given_real* phase) {
     const real re = load_factor(phase), im = load_factor(phase + JALI_LANES);
     const real zero = splat(0);
     const mask is_real = im == zero, inside = ~(is_real & (re == zero));
@@ -26,13 +30,13 @@ JALI_CALL void apply_phase(real* x, const JALI_REAL* phase) {
 }
 // Multiplies N real or whole numbers by a sign per lane: 1, -1, or 0 with the meaning of apply_phase.
 template <int N>
-JALI_CALL void apply_sign(real* x, const JALI_REAL* factor) {
+JALI_CALL void apply_sign(real* x, const given_real* factor) {
     const real sign = load_factor(factor);
     const mask inside = sign != splat(0);
     for (int c = 0; c < N; ++c) x[c] = keep(inside, x[c] * sign);
 }
 template <int N>
-JALI_CALL void apply_sign(integer* x, const JALI_REAL* factor) {
+JALI_CALL void apply_sign(integer* x, const given_real* factor) {
     const integer sign = to_integer(load_factor(factor));
     for (int c = 0; c < N; ++c) x[c] = x[c] * sign;
 }
@@ -85,20 +89,26 @@ JALI_INLINE void store_element(coded<FORMAT, UNITS, PACKET>* base, int64_t x, co
     if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     store_units(base, x, units, norm);
 }
-#if JALI_DOUBLE
+#if JALI_WIDENS
 // Lanes with a number that becomes infinite in float32: from halfway between the largest and the next power
 // of two on.
 template <int N>
 JALI_INLINE mask beyond_float(const real* v) {
     mask lost = all_lanes(false);
     for (int c = 0; c < N; ++c) {
+#if JALI_IEEE
         const real magnitude = vabs(v[c]);
         lost = lost | ((magnitude >= splat(0x1.ffffffp127)) & (magnitude <= splat(0x1.fffffffffffffp1023)));
+#else
+        const double value = double(v[c].value), magnitude = value < 0 ? -value : value;
+        lost = lost | all_lanes(magnitude >= 0x1.ffffffp127 && magnitude <= 0x1.fffffffffffffp1023);
+#endif
     }
     return lost;
 }
 #endif
 
+#if JALI_IEEE
 // IEEE numbers of so many bits of exponent and fraction in the low bits of an integer, rounded to nearest,
 // ties to even; what becomes infinite is lost, infinities and NaNs are not.
 #if JALI_DOUBLE
@@ -191,6 +201,7 @@ JALI_INLINE integer nearest_integer(real x) {
     real sum = x + large;
     return bits_of(sum) - bits_of(large);
 }
+#endif
 
 // Algebra storage: the N*N-1 reals of a traceless anti-Hermitian N x N matrix Z. First re and im of Z_ij for
 // i < j, row by row, then Im Z_ii for i < N-1; Z_NN is minus the sum of the others. N = 1 is u(1): one real
