@@ -7,7 +7,7 @@ import pytest
 from support import compare, random_field, where_colour
 
 import jali
-from jali import ALL, EVEN, ODD, Algebra, Colouring, Complex, Field, Lattice, Matrix, Real
+from jali import ALL, EVEN, ODD, Algebra, Colouring, Complex, Field, Lattice, Matrix, Real, TraceError
 
 pytestmark = pytest.mark.lanes
 
@@ -281,3 +281,28 @@ def test_several_lattices_live_side_by_side():
     fill(b)
     assert np.all(a[...] == 2)
     assert np.all(b[...] == 6)
+
+
+@pytest.mark.parametrize("condition", ["open", "antiperiodic"])
+@pytest.mark.parametrize("of", ["read", "written"])
+def test_writing_at_an_offset_across_a_boundary_is_an_error(condition, of):
+    """The kernel runs over the sites that are written, where reads of a site itself would meet the boundary."""
+    lattice = Lattice(4, 4)
+    other = {0: condition}
+    f = Field(lattice, Real(), boundary=other if of == "read" else None)
+    o = Field(lattice, Real(), boundary=other if of == "written" else None)
+    f[...] = np.arange(16.0).reshape(4, 4)
+
+    @jali.site_function
+    def push(X, o, f, mu, total):
+        o[X + mu] = 0.5 * f[X]
+        total += f[X]
+
+    x, y = lattice.directions
+    with pytest.raises(
+        TraceError,
+        match=rf"writes at offset \(1, 0\), and . has the boundary {condition} in direction 0[\s\S]*test_writes",
+    ):
+        lattice.sum(push, o, f, x)
+    assert lattice.sum(push, o, f, y) == 120  # along another direction
+    assert np.array_equal(o[...], 0.5 * np.roll(f[...], 1, 1))

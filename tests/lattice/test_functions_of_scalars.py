@@ -113,6 +113,60 @@ def test_functions_combine_with_arithmetic_and_conditions():
     assert float(before) == at_a_site(jali.exp, 0.7)
 
 
+def test_complex_functions_are_computed_before_their_argument_changes_and_in_graphs():
+    z = LATTICE.scalar(3 + 4j)
+    size, power = abs(z), jali.exp(z)
+    expected = complex(jali.exp(LATTICE.scalar(3 + 4j)))
+    z.assign(1j)
+    assert float(size) == 5
+    assert complex(power) == expected
+    x = LATTICE.scalar(0.5)
+    x.assign(abs(jali.exp(x * 1j)))
+    assert float(x) == pytest.approx(1, rel=1e-15)
+    field = Field(LATTICE, Complex())
+    field[0] = 3 - 4j
+
+    @jali.site_function
+    def total_of(X, field, total):
+        total += field[X]
+
+    graph = jali.graph(lambda: (jali.exp(z), abs(LATTICE.sum(total_of, field, wait=False))), LATTICE)
+    graph.run(2)
+    assert graph.read() == [complex(jali.exp(z)), 5.0]
+    z.assign(2j)
+    graph.run()
+    assert graph.read()[0] == complex(jali.exp(LATTICE.scalar(2j)))
+
+
+def test_complex_numbers_of_scalars_and_of_whole_fields():
+    s, t = LATTICE.scalar(2.0), LATTICE.scalar(-0.0)
+    assert complex(jali.complex(s, t)) == complex(2.0, -0.0)
+    assert complex(jali.complex(1, s)) == 1 + 2j
+    f, g = Field(LATTICE, Real()), Field(LATTICE, Real())
+    f[0], g[0] = 3.0, 4.0
+    assert jali.complex(f, g)[0] == 3 + 4j
+    assert jali.complex(2.0, g)[0] == 2 + 4j
+    with pytest.raises(JaliError, match="a complex cannot be used as a real value"):
+        jali.complex(s * 1j, t)
+
+
+def test_conditions_combine_with_booleans_and_numbers_of_python_are_chosen_at_once():
+    s = LATTICE.scalar(2.0)
+    assert bool((s > 1) & True)
+    assert not bool(False & (s > 1))
+    assert bool((s < 1) | np.True_)
+    assert jali.where(True, s, 2) is s
+    assert jali.where(np.False_, s, 2) == 2
+
+
+def test_functions_of_numpys_numbers():
+    assert jali.exp(np.complex64(1j)) == pytest.approx(np.exp(1j))
+    assert jali.sqrt(np.complex64(-1)) == 1j
+    assert jali.exp(np.array(1j)) == pytest.approx(np.exp(1j))
+    assert jali.sqrt(np.array(4.0)) == 2
+    assert [jali.sign(x) for x in (np.float64(-2), np.int64(-2), True, False, 0.0)] == [-1, -1, 1, 0, 0]
+
+
 COMPUTED = [
     (operation, (), 2)
     for operation in (
@@ -167,6 +221,8 @@ def test_conditions_have_the_truth_of_the_kernel():
         ),
         (lambda s: jali.atan2("a", s), ParameterError, "scalars combine with numbers and scalars"),
         (lambda s: jali.power(s, 10**400), ParameterError, "float64, which cannot hold"),
+        (lambda s: jali.where(s, 1, 2), ParameterError, "chooses by a comparison of Scalars, such as s > 0"),
+        (lambda s: s ** "a", TypeError, "unsupported operand"),
     ],
 )
 def test_mistakes_are_said_at_the_line(wrong, error, match):

@@ -103,7 +103,14 @@ class FieldArithmetic:
     __truediv__, __rtruediv__ = _operator(operator.truediv)
     _raised, __rpow__ = _operator(operator.pow)
     __neg__, __pos__ = _prefix(operator.neg), _prefix(operator.pos)
-    __abs__, __round__ = _prefix(abs), _prefix(round)
+    __abs__ = _prefix(abs)
+
+    def __round__(self, digits: int | None = None) -> FieldExpression:
+        if digits is not None:
+            raise trace_error(
+                "round(f, digits) does not take whole fields; round(f * 10**digits) / 10**digits does"
+            )
+        return self._changed(round)
 
     def __radd__(self, other: Any) -> Any:
         if type(other) is int and other == 0:  # where Python's sum() begins

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.codegen.language import elementary
+from jali.codegen.language import conversions, elementary
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation
 from jali.codegen.state import builder, tracing
@@ -31,7 +31,7 @@ def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
                 isinstance(x, np.ndarray) and x.shape == ()
             ):
                 raise TypeError("takes numbers and symbols")
-        return plain(*numbers_given)
+        return plain(*[x[()] if isinstance(x, np.ndarray) else x for x in numbers_given])
     except (TypeError, ValueError, OverflowError) as error:
         said = f"jali.{name}({', '.join(map(value_shown, numbers_given))}): {error}"
         raise (trace_error if tracing() else ParameterError)(said) from error
@@ -58,7 +58,7 @@ def _one(
             return x.applied(function)
         if isinstance(x, Scalar):
             return apply(descriptor, attrs, x)
-        return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
+        return _at_once(name, complex_plain if complex_plain and np.iscomplexobj(x) else plain, x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` of a number, a `Scalar`, a symbol, or a whole field."
@@ -88,7 +88,8 @@ def _two(
 
 
 def _sign(x: Any) -> Any:
-    return x if x != x else type(x)((x > 0) - (x < 0))
+    found = int(x > 0) - int(x < 0)
+    return x if x != x else found if isinstance(x, bool | np.bool_) else type(x)(found)
 
 
 def _nan_wins(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -120,12 +121,29 @@ maximum = _two("maximum", "maximum", _nan_wins(max))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where `condition` holds, else `b`; both are evaluated. Of symbols, or of a `Condition` and Scalars or numbers."""
-    return condition.where(a, b) if isinstance(condition, Condition) else where_symbols(condition, a, b)
+    """`a` where `condition` holds, else `b`; both are evaluated. Of symbols, or of a `Condition` and Scalars or numbers.
+
+    Raises TraceError in a site function, else ParameterError, for a condition that is none.
+    """
+    if isinstance(condition, Condition):
+        return condition.where(a, b)
+    if tracing():
+        return where_symbols(condition, a, b)
+    if isinstance(condition, bool | np.bool_):
+        return a if condition else b
+    raise ParameterError(
+        f"jali.where chooses by a comparison of Scalars, such as s > 0, or by symbols in a site function, not by {value_shown(condition)}"
+    )
 
 
 def complex_(re: Any, im: Any) -> Any:
-    """re + i im, of numbers or symbols."""
+    """re + i im, of real numbers, Scalars, symbols or whole fields. Raises TraceError for complex ones."""
+    if isinstance(re, FieldArithmetic):
+        return re.applied(complex_, im)
+    if isinstance(im, FieldArithmetic):
+        return im.applied(complex_, re, swapped=True)
+    if isinstance(re, Scalar) or isinstance(im, Scalar):
+        return apply(conversions.complex_number, (), re, im)
     if isinstance(re, Symbol) or isinstance(im, Symbol):
         return complex_number(re, im)
     return _at_once("complex", complex, re, im)

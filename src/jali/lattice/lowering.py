@@ -20,6 +20,7 @@ from jali.codegen.stages import (
     write,
 )
 from jali.codegen.writer import Lowering
+from jali.errors import TraceError
 from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
 from jali.lattice.borrowed_arrays import in_rows
 from jali.lattice.domain import Domain
@@ -48,6 +49,7 @@ def bind(
     """Lowers a program for these fields and this domain, compiles and binds it. `by_address`: scalars whose parameters are addresses. Raises
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
+    _check_boundaries(analysed, fields)
     program = analysed.program
     check_arrays(program.name, fields, analysed.analysis.writes)
     launch_layout = launch_layout_of(lattice, fields, program.precision)
@@ -74,6 +76,23 @@ def bind(
         bound.launch.set_kernel_with_halos(with_halos)
     tunings.attach(bound, lambda config: compiled(config).function)
     return bound
+
+
+def _check_boundaries(analysed: Analysed, fields: list[Field]) -> None:
+    """Raises TraceError for a program that writes at an offset across a boundary that is not periodic: its kernel runs over the sites
+    that are written, so that reads at the function's own site would cross the boundary."""
+    program = analysed.program
+    crossed = [axis for axis, step in enumerate(program.shift) if step]
+    for slot in {**analysed.analysis.writes, **analysed.analysis.reads} if crossed else ():
+        for axis in crossed:
+            condition = fields[slot].boundary.conditions[axis]
+            if condition != "periodic":
+                offset, line = program.offset_of_user((0,) * program.ndim), program.effects[0].where
+                raise TraceError(
+                    f"{program.name} writes at offset {offset}, and {program.fields[slot].name} has the boundary {condition} in "
+                    f"direction {axis}: a boundary has factors for reads only. Write at the site itself and read the neighbour, "
+                    f"out[X] = f[X - mu] in place of out[X + mu] = f[X]\n  at {line}"
+                )
 
 
 def _compiled(lowered: Lowered, gpu: Any, config: LaunchConfig = DEFAULT_LAUNCH) -> Binary:

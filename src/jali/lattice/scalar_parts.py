@@ -151,8 +151,8 @@ def number(block: Any, k: int) -> ScalarPart:
 
 
 def evaluate(gpu: Any, nodes: Iterable[ScalarPart]) -> None:
-    """Gives these a location: computes what has none, or records that."""
-    wanted = [n for n in dict.fromkeys(nodes) if n.location is None]
+    """Gives these a location: computes what has none, or records that. Complex ones have none, and are computed with their parts."""
+    wanted = [n for n in dict.fromkeys(nodes) if n.location is None and n.type.kind != "complex"]
     if wanted:
         compute(gpu, [(node, None) for node in wanted])
 
@@ -196,7 +196,7 @@ def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> 
             else [sums[0].nodes]
         )
         for piece in pieces:
-            evaluate(gpu, [node for node in piece if node.type.kind != "complex"])
+            evaluate(gpu, piece)
         targets = [t for t in targets if t[0].location is None or t[1] is not None]
         return compute(gpu, targets) if targets else None
     missing = [node for node, location in targets if location is None and node.sum is None]

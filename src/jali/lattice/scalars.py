@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from jali import graph_recorder
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, REAL
@@ -62,6 +64,8 @@ class Condition(_LocatedValue):
         return read_nodes(self.gpu, self.parts)[0] != 0
 
     def _combine(self, operation: Operation, other: Any) -> Condition:
+        if isinstance(other, bool | np.bool_):
+            other = Condition(self.gpu, (ScalarPart(type=BOOL, value=bool(other)),))
         if not isinstance(other, Condition):
             raise ParameterError(f"a condition combines with conditions, not with {value_shown(other)}")
         part = _holds(operation, self.parts[0], other.parts[0])
@@ -72,6 +76,8 @@ class Condition(_LocatedValue):
 
     def __or__(self, other: Any) -> Condition:
         return self._combine(either, other)
+
+    __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Condition:
         return Condition(self.gpu, (_holds(negation, *self.parts),), self.reproducible)
@@ -166,7 +172,12 @@ class Scalar(_LocatedValue):
         if len(given.parts) > len(self.parts):
             raise ParameterError("a complex number cannot be assigned to a real scalar")
         self.reproducible = self._with(given)
-        before = dict.fromkeys(n for part in self.parts for n in part.dependents or () if n.location is None)
+        before = dict.fromkeys(
+            n
+            for part in self.parts
+            for n in part.dependents or ()
+            if n.location is None and n.type.kind != "complex"
+        )
         targets: list[tuple[ScalarPart, Location | None]] = [(node, None) for node in before]
         for part, node in zip(self.parts, _parts(given, len(self.parts)), strict=True):
             assert part.location is not None
@@ -235,6 +246,8 @@ class Scalar(_LocatedValue):
         return self
 
     def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, numbers.Number):
+            return NotImplemented
         if not isinstance(exponent, numbers.Integral) or not 1 <= int(exponent) <= MOST_POWER:
             raise ParameterError(
                 f"powers of scalars are products: whole exponents from 1 to {MOST_POWER}, not {value_shown(exponent)}; there is jali.sqrt"

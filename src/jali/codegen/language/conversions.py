@@ -9,7 +9,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import operation
+from jali.codegen.operation import always, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _complex(w: Writer, node: Node) -> None:
     w.assign(node, [w.one(node.args[0]), w.one(node.args[1])])
 
 
-@operation("complex", _complex, renames=True)
+@operation("complex", _complex, renames=True, compute=always(complex))
 def complex_number(nodes: Builder, re: Node, im: Node) -> Node:
     """re + i im."""
     re, im = convert(nodes, re, "real"), convert(nodes, im, "real")

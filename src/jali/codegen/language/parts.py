@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from jali.codegen.language.conversions import complex_number, element
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.language.matrices import retrace_mul, trace, trace_mul
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import operation
+from jali.codegen.operation import always, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -34,7 +35,15 @@ def _real(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[::2])
 
 
-@operation("real", _real, renames=True, method="real", is_property=True, degrees=_DEGREES)
+@operation(
+    "real",
+    _real,
+    renames=True,
+    method="real",
+    is_property=True,
+    degrees=_DEGREES,
+    compute=always(operator.attrgetter("real")),
+)
 def real(nodes: Builder, a: Node) -> Node:
     """Real part."""
     if a.type.kind in ("real", "int"):
@@ -56,7 +65,15 @@ def _imag(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[1::2])
 
 
-@operation("imag", _imag, renames=True, method="imag", is_property=True, degrees=_DEGREES)
+@operation(
+    "imag",
+    _imag,
+    renames=True,
+    method="imag",
+    is_property=True,
+    degrees=_DEGREES,
+    compute=always(operator.attrgetter("imag")),
+)
 def imag(nodes: Builder, a: Node) -> Node:
     """Imaginary part."""
     if a.type.kind != "complex":
