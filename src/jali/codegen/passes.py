@@ -34,6 +34,7 @@ class Analysis:
     loads: int
     stores: int
     coordinates: bool = False
+    counts_attempts: bool = False  # in counters[0], where a loop gives up
     randoms: set[int] = field(default_factory=set)
     drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
 
@@ -75,6 +76,7 @@ def analyse(program: SiteProgram) -> Analysis:
         loads,
         stores,
         coordinates=any(described(n).by_coordinates for n in nodes),
+        counts_attempts=any(program.loops[loop].counted for loop in bodies),
         randoms={n.attrs[0] for n in drawn},
         drawn_at=drawn[0].attrs[-1] if drawn else (),
     )
