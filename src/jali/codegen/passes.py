@@ -111,8 +111,12 @@ def multiply_adds(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
         return found
 
     made = rebuild(Builder(programs[0].precision), roots, rule)
-    what = f"{len(sums)} multiply-adds"
-    return [with_values(program, made, what) for program in programs]
+
+    def what(program: SiteProgram) -> str:
+        fused = sum(node.number in sums for node in reachable(effect.value for effect in program.effects))
+        return f"{fused} multiply-adds" if fused else ""
+
+    return [with_values(program, made, what(program)) for program in programs]
 
 
 def over_written_sites(program: SiteProgram) -> SiteProgram:
