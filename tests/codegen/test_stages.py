@@ -202,6 +202,113 @@ def test_pages_name_halo_items_and_possible_races():
         assert "halo items: 2 reals at X - e3" in lowered
 
 
+@jali.site_function
+def scatter(X, out, other, f):
+    mu, nu = X.directions()
+    out[X] = f[X]
+    out[X + mu] = f[X] * f[X + nu]
+    out[X - nu] = 2 * f[X + nu] + 1
+    other[X - nu] = f[X]
+
+
+def scattered(precision="float64"):
+    lattice = Lattice(8, 8)
+    return tuple(Field(lattice, Real(), precision=precision, name=name) for name in ("out", "other", "f"))
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_report_on_several_kernels_has_the_accesses_and_costs_of_all(precision):
+    report = jali.inspect(scatter, *scattered(precision))
+    assert report.reads == {"f": [(0, 0), (0, 1)]}
+    assert report.writes == {"out": [(0, 0), (1, 0), (0, -1)], "other": [(0, -1)]}
+    assert report.flops == 0 + 1 + 2
+    size = int(precision[-2:]) // 8
+    assert report.bytes_moved == (2 + 3 + 4) * size  # of f at so many offsets, and what is written
+    assert report.bytes_least == (2 + 2 + 3) * size  # f once for each kernel
+    assert [one.name for one in report.kernels] == ["scatter", "scatter_1", "scatter_2"]
+    assert [one.flops for one in report.kernels] == [0, 1, 2]
+    assert [one.writes for one in report.kernels] == [
+        {"out": [(0, 0)]},
+        {"out": [(1, 0)]},
+        {"out": [(0, -1)], "other": [(0, -1)]},
+    ]
+
+
+def test_each_kernel_of_a_report_is_what_a_function_of_its_own_would_be():
+    @jali.site_function
+    def scatter_1(X, out, other, f):
+        mu, nu = X.directions()
+        out[X + mu] = f[X] * f[X + nu]
+
+    fields = scattered()
+    one, alone = jali.inspect(scatter, *fields).kernels[1], jali.inspect(scatter_1, *fields)
+    assert alone.kernels == []
+    assert one.kernels == []
+    assert (one.source, one.reads, one.writes) == (alone.source, alone.reads, alone.writes)
+    for stage in STAGES[1:]:
+        assert one.stages[stage].facts == alone.stages[stage].facts, stage
+
+
+def test_pages_of_several_kernels_show_all_of_them_by_name():
+    report = jali.inspect(scatter, *scattered())
+    names = ["scatter", "scatter_1", "scatter_2"]
+    assert tuple(report.stages) == STAGES
+    assert report.stages["traced"].facts["programs"] == names
+    for stage in STAGES[1:]:
+        page = report.stages[stage]
+        assert page.facts == {one.name: one.stages[stage].facts for one in report.kernels}
+        for one in report.kernels:
+            assert one.stages[stage].text in page.text
+            assert f"\n  {one.name}\n" in str(page)
+    for stage in ("traced", "rewritten", "analysed"):
+        lines = report.stages[stage].text.splitlines()
+        assert [line for line in lines if line.startswith("// ")] == [f"// {name}" for name in names]
+    for text in (report.stages["traced"].text, report.stages["rewritten"].text):
+        for target in ("out at X = %", "out at X + e0 = %", "out at X - e1 = %", "other at X - e1 = %"):
+            assert target in text
+    assert report.stages["source"].text == report.source
+    assert report.source == "\n".join(one.source for one in report.kernels)
+
+
+def test_a_report_on_several_kernels_shows_costs_and_source_of_each():
+    report = jali.inspect(scatter, *scattered())
+    assert repr(report).startswith("<3 kernels of scatter: 3 flops, 72 bytes per site (at least 56), ")
+    shown = str(report)
+    assert shown.startswith("scatter: 3 flops")
+    assert "\n  writes out at (0, 0), (1, 0), (0, -1)\n" in shown
+    table = report._repr_html_()
+    for one in report.kernels:
+        assert f"\n  {one.name}: {one.flops} flops, {one.bytes_moved} bytes per site" in shown
+        assert f"\n    source {one.path}\n" in shown
+        assert f"costs of {one.name}<" in table
+
+
+def test_the_kernels_of_a_report_cost_what_a_profile_counts():
+    fields = scattered()
+    fields[2][...] = 1.0
+    report = jali.inspect(scatter, *fields)
+    with jali.profile.recording() as found:
+        scatter(*fields)
+    spans = [span for span in found.spans if span.phase == "kernel"]
+    assert [span.name for span in spans] == [one.name for one in report.kernels]
+    assert sum(span.flops for span in spans) == 64 * report.flops
+    assert sum(span.moved for span in spans) == 64 * report.bytes_moved
+    assert sum(span.bytes for span in spans) == 64 * report.bytes_least
+
+
+@pytest.mark.ranks(2)
+def test_halos_of_several_kernels_are_told_by_kernel():
+    def inspected():
+        lattice = Lattice(8, 8, grid=(2, 1))
+        return jali.inspect(scatter, *(lattice.field(Real()) for _ in range(3)), over=EVEN)
+
+    for report in jali.comm.virtual_ranks(2, inspected):
+        bound = report.stages["bound"].facts
+        assert [bool(bound[one.name].get("halos sent")) for one in report.kernels] == [False, True, False]
+        assert report.kernels[0].halo == ""
+        assert report.halo == "; ".join(f"{one.name}: {one.halo}" for one in report.kernels[1:])
+
+
 def test_nothing_is_kept_in_dicts_of_others():
     """A cache is an object with a name, not an entry in some `__dict__`."""
     for path in Path(jali.__file__).parent.rglob("*.py"):

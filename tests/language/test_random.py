@@ -369,6 +369,128 @@ def test_impossible_condition_exhausts_everywhere_and_never_accepts():
     assert never.exhausted == 48
 
 
+def attempt_below(X, rng, bound, limit):
+    """A rejection loop that gives up with -1, which no random number is."""
+
+    def attempt():
+        u = rng.uniform(X)
+        return u < bound, u
+
+    return X.repeat_until(attempt, limit=limit, otherwise=-1.0)
+
+
+@pytest.mark.parametrize("domain", [jali.ALL, EVEN, ODD], ids=str)
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_a_loop_beside_writes_at_several_offsets_is_counted_once(writes, domain):
+    lattice = Lattice(12, 8)
+    a, b, c = (Field(lattice, Real()) for _ in range(3))
+
+    @jali.site_function
+    def scatter(X, a, b, c, rng):
+        mu, nu = X.directions()
+        u = attempt_below(X, rng, 0.3, limit=2)
+        a[X] = u
+        if writes > 1:
+            b[X + mu] = 2 * u
+        if writes > 2:
+            c[X - nu] = 3 * u
+
+    scatter[domain](a, b, c, Random(4))
+    given_up = np.sum(a[...] == -1)
+    assert 0 < given_up < lattice.volume
+    assert scatter.exhausted == given_up
+    if writes > 1:
+        assert np.array_equal(b[...], 2 * np.roll(a[...], 1, 0))
+    if writes > 2:
+        assert np.array_equal(c[...], 3 * np.roll(a[...], -1, 1))
+    scatter[domain](a, b, c, Random(4))
+    assert scatter.exhausted == 2 * given_up
+
+
+def test_loops_are_counted_whichever_written_offsets_they_belong_to():
+    """One loop in the first kernel alone, one in the second alone, one in the second and the third."""
+    lattice = Lattice(12, 8)
+    a, b, c, d = (Field(lattice, Real()) for _ in range(4))
+
+    @jali.site_function
+    def scatter(X, a, b, c, d, rng):
+        mu, nu = X.directions()
+        first, second, both = (attempt_below(X, rng, bound, limit=1) for bound in (0.3, 0.5, 0.7))
+        a[X] = first
+        b[X + mu] = second
+        c[X + mu] = both
+        d[X - nu] = both
+
+    @jali.site_function
+    def later(X, a, b, rng):
+        a[X] = 1.0
+        b[X + X.directions()[0]] = attempt_below(X, rng, 0.3, limit=1)
+
+    scatter(a, b, c, d, Random(4))
+    counts = [np.sum(f[...] == -1) for f in (a, b, c)]
+    assert len(set(counts)) == 3
+    assert np.sum(d[...] == -1) == counts[2]
+    assert scatter.exhausted == sum(counts)
+    later(a, b, Random(5))
+    assert later.exhausted == np.sum(b[...] == -1) > 0
+
+
+def test_a_loop_is_counted_once_over_all_ranks():
+    @jali.site_function
+    def scatter(X, a, b, rng):
+        a[X + X.directions()[0]] = u = attempt_below(X, rng, 0.3, limit=2)
+        b[X] = u
+
+    def given_up():
+        lattice = Lattice(12, 8, grid=(2, 1))
+        a, b = (Field(lattice, Real()) for _ in range(2))
+        scatter(a, b, Random(4))
+        return int(np.sum(b[...] == -1))
+
+    found = jali.virtual_ranks(2, given_up)
+    assert scatter.exhausted == found[0] == found[1] > 0
+
+
+def test_a_loop_that_a_write_and_sums_use_is_counted_once():
+    lattice = Lattice(12, 8)
+    out = Field(lattice, Real())
+
+    @jali.site_function
+    def write_and_sum(X, out, rng, total, highest, by_row):
+        u = attempt_below(X, rng, 0.3, limit=2)
+        out[X + X.directions()[0]] = u
+        total += u
+        highest.max(u)
+        by_row[X.coordinate(1)] += u
+
+    total, highest, by_row = lattice.reduce(write_and_sum, out, Random(4), bins=8)
+    values = out[...]
+    assert write_and_sum.exhausted == np.sum(values == -1) > 0
+    assert total == pytest.approx(values.sum(), rel=1e-13)
+    assert highest == values.max()
+    assert np.allclose(by_row, values.sum(axis=0), rtol=1e-13)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_sums_beside_writes_at_several_offsets_are_added_once(wait):
+    lattice = Lattice(12, 8)
+    a, b, f = (random_field(lattice, Real(), k) for k in range(3))
+
+    @jali.site_function
+    def scatter_and_sum(X, a, b, f, total):
+        mu, nu = X.directions()
+        a[X] = f[X]
+        a[X + mu] = 2 * f[X]
+        b[X - nu] = f[X] + 1
+        total += f[X] * f[X + mu]
+
+    x = f[...]
+    total = lattice.sum(scatter_and_sum, a, b, f, wait=wait)
+    assert float(total) == pytest.approx(np.sum(x * np.roll(x, -1, 0)), rel=1e-12)
+    assert np.array_equal(a[...], 2 * np.roll(x, 1, 0))
+    assert np.array_equal(b[...], np.roll(x, -1, 1) + 1)
+
+
 def test_attempts_may_return_several_values():
     lattice = Lattice(16, 16)
     a, b = Field(lattice, Real()), Field(lattice, Complex())

@@ -323,7 +323,7 @@ class Emitter(Writer):
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
-        if analysis.bodies or counts_overflow(program) or self._may_overflow():
+        if analysis.counts_attempts or counts_overflow(program) or self._may_overflow():
             index = self.parameter(KernelParameter("overflow")) if self._may_overflow() else 6
             head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")

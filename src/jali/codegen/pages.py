@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +18,9 @@ _OF_HALO_ITEMS = ("crossing", "wraps")  # fields of a Lowering that a page descr
 @dataclass(frozen=True)
 class StagePage:
     """One stage of a kernel: facts by name, and what is long as `text`. This process has `found` the stage, of this or other kernels,
-    so often, and `made` it so often; running what is bound is not counted."""
+    so often, and `made` it so often; running what is bound is not counted.
+
+    Of several kernels `facts` has those of each by its name, and `text` one part for each; `traced` has common facts."""
 
     stage: str
     facts: dict[str, Any]
@@ -27,7 +30,11 @@ class StagePage:
 
     def __str__(self) -> str:
         lines = [f"{self.stage} (in this process {self.made} made, {self.found} found)"]
-        lines += [f"  {name}: {_shown(value)}" for name, value in self.facts.items()]
+        for name, value in self.facts.items():
+            if isinstance(value, dict):
+                lines += [f"  {name}", *(f"    {fact}: {_shown(one)}" for fact, one in value.items())]
+            else:
+                lines.append(f"  {name}: {_shown(value)}")
         return "\n".join([*lines, *(["", self.text] if self.text else [])])
 
 
@@ -58,6 +65,22 @@ def pages_of(traced: Traced, binary: Binary) -> list[StagePage]:
     ]
 
 
+def page_of_kernels(pages: Mapping[str, StagePage]) -> StagePage:
+    """The page of one stage of several kernels, by their names."""
+    stages = {page.stage for page in pages.values()}
+    assert len(stages) == 1, f"a page of several stages: {stages}"
+    (stage,) = stages
+    facts = {name: page.facts for name, page in pages.items()}
+    if stage == "source":  # whose first line has the name
+        return page(stage, facts, "\n".join(page.text for page in pages.values()))
+    return page(stage, facts, _by_name({name: page.text for name, page in pages.items()}))
+
+
+def _by_name(texts: Mapping[str, str]) -> str:
+    """Texts of kernels, each under a line with the name."""
+    return "\n\n".join(f"// {name}\n{text}" for name, text in texts.items() if text)
+
+
 def _traced(traced: Traced) -> StagePage:
     first = traced.programs[0]
     facts = {
@@ -68,7 +91,9 @@ def _traced(traced: Traced) -> StagePage:
         "precision": first.precision,
         "watched objects": len(traced.guards),
     }
-    return page("traced", facts, "\n\n".join(_effects(program) for program in traced.programs))
+    if len(traced.programs) == 1:
+        return page("traced", facts, _effects(first))
+    return page("traced", facts, _by_name({p.name: _effects(p) for p in traced.programs}))
 
 
 def _effects(program: SiteProgram) -> str:

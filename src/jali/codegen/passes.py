@@ -34,6 +34,7 @@ class Analysis:
     loads: int
     stores: int
     coordinates: bool = False
+    counts_attempts: bool = False  # in counters[0], where a loop gives up
     randoms: set[int] = field(default_factory=set)
     drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
 
@@ -75,6 +76,7 @@ def analyse(program: SiteProgram) -> Analysis:
         loads,
         stores,
         coordinates=any(described(n).by_coordinates for n in nodes),
+        counts_attempts=any(program.loops[loop].counted for loop in bodies),
         randoms={n.attrs[0] for n in drawn},
         drawn_at=drawn[0].attrs[-1] if drawn else (),
     )
@@ -109,8 +111,12 @@ def multiply_adds(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
         return found
 
     made = rebuild(Builder(programs[0].precision), roots, rule)
-    what = f"{len(sums)} multiply-adds"
-    return [with_values(program, made, what) for program in programs]
+
+    def what(program: SiteProgram) -> str:
+        fused = sum(node.number in sums for node in reachable(effect.value for effect in program.effects))
+        return f"{fused} multiply-adds" if fused else ""
+
+    return [with_values(program, made, what(program)) for program in programs]
 
 
 def over_written_sites(program: SiteProgram) -> SiteProgram:

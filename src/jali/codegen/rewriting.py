@@ -82,9 +82,10 @@ def rewritten(
 
 
 def with_values(program: SiteProgram, made: Mapping[int, Node], what: str, **changes: Any) -> SiteProgram:
-    """A program whose effects have the values that theirs have become."""
+    """A program whose effects have the values that theirs have become; `what` is empty where none is another."""
     effects = [replace(effect, value=made[effect.value.number]) for effect in program.effects]
-    return replace(program, effects=effects, rewrites=(*program.rewrites, what), **changes)
+    rewrites = (*program.rewrites, what) if what else program.rewrites
+    return replace(program, effects=effects, rewrites=rewrites, **changes)
 
 
 def substituted(

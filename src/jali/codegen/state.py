@@ -32,12 +32,14 @@ def _no_number(slot: int, component: int) -> int:
 
 @dataclass
 class Loop:
-    """A `repeat_until`: its bound and the random draws that one attempt uses."""
+    """A `repeat_until`: its bound and the random draws that one attempt uses. Of the programs of a trace that contain it one
+    counts where it gives up (`counted`)."""
 
     number: int
     limit: int
     first_draw: int
     draws: int = 0
+    counted: bool = True
 
 
 @dataclass

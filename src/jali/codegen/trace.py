@@ -8,6 +8,7 @@ site is decided later, for a lattice and a domain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jali.codegen import directions as dirs
@@ -16,6 +17,8 @@ from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
 from jali.codegen.language import leaves, terms
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
+from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable
 from jali.codegen.state import Gathered, Trace
 from jali.codegen.storage_formats import ArrayArgument, FieldArgument
 from jali.codegen.symbols import Accumulator, ArrayValue, Fields, FieldSymbol, RandomSymbol, Site
@@ -213,8 +216,12 @@ def _finish(
     labelled = [Label(k, node, gathered_at[k]) for node, k in labels.items()]
     every: list[Store | Sum | Label] = [*state.stores.values(), *sums, *labelled]
     programs = []
+    counted: set[int] = set()  # loops that an earlier program contains
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
         effects = [e for e in every if (e.offset == offset if isinstance(e, Store) else k == 0)]
+        nodes = reachable(effect.value for effect in effects)
+        loops = [replace(loop, counted=loop.number not in counted) for loop in state.loops]
+        counted |= {node.attrs[0] for node in nodes if described(node).repeats}
         program = SiteProgram(
             name if k == 0 else f"{name}_{k}",
             state.ndim,
@@ -224,7 +231,7 @@ def _finish(
             randoms,
             effects,
             types if k == 0 else [],
-            loops=state.loops,
+            loops=loops,
             given=frozenset(state.given),
         )
         programs.append(program)

@@ -193,7 +193,7 @@ class _Binding:
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
-            ncounters=2 if counts_overflow(program) else 1 if text.analysis.bodies else 0,
+            ncounters=2 if counts_overflow(program) else 1 if text.analysis.counts_attempts else 0,
             gpu_kernel=binary.function,
             threads=config.threads,
             in_kernel_reduction=lowering.in_kernel_reduction,

@@ -392,7 +392,7 @@ class BoundCall:
     @property
     def attempts(self) -> list[Any]:
         """Where they are counted: the counters of the kernels that have some."""
-        return [kernel.launch.counters for kernel in self.kernels if kernel.text.analysis.bodies]
+        return [kernel.launch.counters for kernel in self.kernels if kernel.text.analysis.counts_attempts]
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
         # A source that is given twice is called twice, so that the two arguments differ.

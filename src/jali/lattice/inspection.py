@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jali.codegen.pages import StagePage, page, pages_of
+from jali.codegen.pages import StagePage, page, page_of_kernels, pages_of
+from jali.codegen.stages import Traced
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.launch_text import facts_of_halos
@@ -17,12 +19,15 @@ from jali.notebook import facts
 
 @dataclass(frozen=True, repr=False)
 class KernelReport:
-    """One compiled kernel.
+    """One compiled kernel, or the kernels of a function that writes at several offsets, one for each of them.
 
     `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every
     offset and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse). `launch` is how it
     is compiled and started on a device, `halo` the halo policy, each with the reason. `stages` has a page for each stage that
-    the kernel went through, in order: traced, analysed, lowered, source, binary, bound.
+    the kernel went through, in order: traced, rewritten, analysed, lowered, source, binary, bound.
+
+    Of several kernels `kernels` has a report of each, in the order in which they run, else it is empty. Reads, writes, flops, bytes,
+    `source` and `stages` are then those of all; `path` is that of the first.
     """
 
     name: str
@@ -39,9 +44,14 @@ class KernelReport:
     launch: str = ""
     halo: str = ""
     stages: dict[str, StagePage] = field(default_factory=dict)
+    kernels: list[KernelReport] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"<kernel {self._costs}>"
+        return f"<{self._what} {self._costs}>"
+
+    @property
+    def _what(self) -> str:
+        return f"{len(self.kernels)} kernels of" if self.kernels else "kernel"
 
     @property
     def _costs(self) -> str:
@@ -53,25 +63,33 @@ class KernelReport:
     def _repr_html_(self) -> str:
         """What a notebook shows: the facts, and stages and source where they are clicked."""
         rows: dict[str, object] = {"costs": self._costs.partition(": ")[2]}
+        rows |= {f"costs of {one.name}": one._costs.partition(": ")[2] for one in self.kernels}
         for what, accesses in (("reads", self.reads), ("writes", self.writes)):
             for name, offsets in accesses.items():
                 rows[f"{what} {name}"] = "at " + ", ".join(map(str, offsets))
         rows |= {name: text for name, text in (("launch", self.launch), ("halos", self.halo)) if text}
         folded = {f"stage {name}": str(page) for name, page in self.stages.items()}
-        return facts(f"kernel {self.name}", rows, folded | {"source": self.source})
+        return facts(f"{self._what} {self.name}", rows, folded | {"source": self.source})
 
     def __str__(self) -> str:
-        lines = [
-            self._costs,
-            f"  source {self.path}",
-            *([f"  launch {self.launch}"] if self.launch else []),
-            *([f"  halos {self.halo}"] if self.halo else []),
-        ]
+        return "\n".join([*self._lines(), "", self.source])
+
+    def _lines(self) -> list[str]:
+        """What it says above the source."""
+        lines = [self._costs]
+        if self.kernels:
+            lines.append(f"  {len(self.kernels)} kernels, one for each offset that is written")
+        else:
+            lines += [
+                f"  source {self.path}",
+                *([f"  launch {self.launch}"] if self.launch else []),
+                *([f"  halos {self.halo}"] if self.halo else []),
+            ]
         lines += [f"  reads {name} at {', '.join(map(str, offsets))}" for name, offsets in self.reads.items()]
         lines += [
             f"  writes {name} at {', '.join(map(str, offsets))}" for name, offsets in self.writes.items()
         ]
-        return "\n".join([*lines, "", self.source])
+        return [*lines, *(f"  {line}" for one in self.kernels for line in one._lines())]
 
 
 def inspect(
@@ -82,7 +100,7 @@ def inspect(
     bins: int | dict[str, int] | None = None,
     **named: Any,
 ) -> KernelReport:
-    """Compiles (without running) a site function for these arguments and reports on its kernel.
+    """Compiles (without running) a site function for these arguments and reports on its kernel, or on all where there are several.
 
     Arguments may be given by name. Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
     """
@@ -91,7 +109,13 @@ def inspect(
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
     sums = Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
-    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
+    traced, kernels = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
+    reports = [_report(traced, kernel, over) for kernel in kernels]
+    return reports[0] if len(reports) == 1 else _report_of_kernels(reports)
+
+
+def _report(traced: Traced, kernel: BoundKernel, over: Domain) -> KernelReport:
+    """On one kernel."""
     analysis, program = kernel.text.analysis, kernel.program
     return KernelReport(
         name=program.name,
@@ -115,6 +139,45 @@ def inspect(
         halo=kernel.chosen.halo,
         stages={page.stage: page for page in [*pages_of(traced, kernel.binary), bound_page(kernel, over)]},
     )
+
+
+def _report_of_kernels(reports: list[KernelReport]) -> KernelReport:
+    """On all kernels of a function. What each reads and computes counts, also where another one does the same."""
+    first = reports[0]
+    pages = {
+        stage: page_of_kernels({one.name: one.stages[stage] for one in reports})
+        for stage in first.stages
+        if stage != "traced"
+    }
+    return replace(
+        first,
+        source="\n".join(one.source for one in reports),
+        reads=_joined(one.reads for one in reports),
+        writes=_joined(one.writes for one in reports),
+        flops=sum(one.flops for one in reports),
+        bytes_moved=sum(one.bytes_moved for one in reports),
+        bytes_least=sum(one.bytes_least for one in reports),
+        launch=_by_kernel({one.name: one.launch for one in reports}),
+        halo=_by_kernel({one.name: one.halo for one in reports}),
+        stages={"traced": first.stages["traced"], **pages},
+        kernels=reports,
+    )
+
+
+def _joined(accesses: Iterable[dict[str, list[tuple[int, ...]]]]) -> dict[str, list[tuple[int, ...]]]:
+    """Offsets by fields, each once."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for of_kernel in accesses:
+        for name, offsets in of_kernel.items():
+            found[name] = list(dict.fromkeys([*found.get(name, []), *offsets]))
+    return found
+
+
+def _by_kernel(texts: dict[str, str]) -> str:
+    """What is said of each kernel, once where it is the same."""
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
 
 
 def bound_page(kernel: BoundKernel, domain: Domain) -> StagePage:

@@ -119,6 +119,25 @@ def test_sums_of_whole_numbers_of_several_sites_per_thread(launch, use_settings)
     assert whole_sums("cuda", "float32") == expected
 
 
+@pytest.mark.parametrize("launch", ["64,1,1", "64,1,2"])
+def test_a_loop_beside_writes_at_several_offsets_is_counted_once(launch, use_settings):
+    @jali.site_function
+    def scatter(X, out, other, rng):
+        def attempt():
+            u = rng.uniform(X)
+            return u < 0.3, u
+
+        u = X.repeat_until(attempt, limit=2, otherwise=-1.0)
+        out[X] = u
+        other[X + X.directions()[0]] = u
+
+    use_settings(launch=launch, tune="off")
+    lattice = Lattice(*EXTENTS, device="cuda")
+    out, other = Field(lattice, Real()), Field(lattice, Real())
+    scatter(out, other, Random(4))
+    assert scatter.exhausted == np.sum(out[...] == -1) == np.sum(other[...] == -1) > 0
+
+
 def outputs(lattice, precision):
     elements = (Real(), Complex(), Integer(), Vector(3, kind="real"), Matrix(2))
     fields = [Field(lattice, element, precision=precision) for element in elements]

@@ -45,7 +45,8 @@ def _repeat(w: Writer, node: Node) -> None:
     w.loop = outer
     w.depth -= 1
     w.line("}")
-    w.line(f"if (!all(done{number})) count_exhausted(counters, lanes_unset(done{number}));")
+    if loop.counted:
+        w.line(f"if (!all(done{number})) count_exhausted(counters, lanes_unset(done{number}));")
     w.kept[node.number] = kept
 
 
