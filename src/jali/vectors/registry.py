@@ -1,7 +1,12 @@
-"""The kinds of vectors: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside)."""
+"""The kinds of vectors: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside).
+
+A class names the module that adds its kind, `VECTORS_IN`, where a program may have objects of it without having loaded that.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -75,9 +80,22 @@ def vectors_of(name: str, x: Any) -> Vectors:
                 _known[kind] = vectors
             return vectors
         by_class = by_class and entry.by_class
+    if _load_kinds_of(x):
+        return vectors_of(name, x)
     raise ParameterError(
         f"{name} is a vector ({', '.join(entry.name for entry in VECTOR_KINDS)}), not {value_shown(x)}"
     )
+
+
+def _load_kinds_of(x: Any) -> bool:
+    """Loads the modules that its class names, or those of members of a list; whether there was one to load."""
+    if isinstance(x, list | tuple):
+        return any([_load_kinds_of(member) for member in x])
+    module = getattr(type(x), "VECTORS_IN", None)
+    if module is None or module in sys.modules:
+        return False
+    importlib.import_module(module)
+    return True
 
 
 def like(x: Any, precision: str | None = None) -> Any:
