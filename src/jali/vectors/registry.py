@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from jali.errors import ParameterError
@@ -112,3 +112,14 @@ def check_alike(name: str, x: Any, of: str, like: Any) -> None:
             f"{name} is a vector of the kind of {of}, {type(like).__name__}, not {type(x).__name__}"
         )
     vectors.check(name, x, like)
+
+
+def check_kinds(x: Any, others: Iterable[Any]) -> None:
+    """Raises ParameterError where one of the others is another kind of vector than x, or none. Kinds ask once their operations have failed,
+    since every step of a solver would pay for it."""
+    kind = type(vectors_of("an operand", x))
+    for other in others:
+        if type(vectors_of("an operand", other)) is not kind:
+            raise ParameterError(
+                f"vectors of one operation are of one kind, not {value_shown(x)} and {value_shown(other)}"
+            )
