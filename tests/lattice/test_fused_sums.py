@@ -228,6 +228,77 @@ def test_where_one_kernel_would_give_other_bits_there_are_two(ranks):
     assert virtual_ranks(ranks, run) == virtual_ranks(1, run) * ranks
 
 
+@pytest.mark.short(6)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("of_p", [{"precision": "float64"}, {"precision": "float32"}, {"storage": "float16"}])
+@pytest.mark.parametrize("of_y", [{"precision": "float32"}, {"precision": "float64"}, {"storage": "fixed16"}])
+def test_the_other_field_leaves_the_arithmetic_of_the_function_as_it_is(of_y, of_p, ranks):
+    """With p of float64, a function of float32 would run in float64: other bits of the number and of the field."""
+
+    def run():
+        x = filled(Lattice(6, 4), Complex(), **of_y)
+        p = filled(x.lattice, Complex(), 2, **of_p)
+        pairs = [both(spread, p, x.like(), x, 0.3), both(spread, p, p.like(), x, 0.3)]
+        assert all(one == two for one, two in pairs), pairs
+        return pairs
+
+    assert virtual_ranks(ranks, run) == virtual_ranks(1, run) * ranks
+
+
+@pytest.mark.parametrize("wrapped", range(1, 8))
+def test_arrays_beside_fields_give_the_bits_of_two_kernels(wrapped):
+    @jali.site_function
+    def bent(X, out, x):
+        out[X] = jali.sin(x[X]) * jali.exp(x[X + X.directions()[0]]) / 3.0 + 0.1 * x[X]
+
+    lattice, rng = Lattice(7, 5), np.random.default_rng(1)
+    arrays = [rng.normal(size=(7, 5)) for _ in range(3)]
+    p, out, x = (
+        lattice.wrap(array) if wrapped >> k & 1 else filled(lattice, Real(), k)
+        for k, array in enumerate(arrays)
+    )
+    found = apply_inner(bent, p, out, x)
+    written = out[...].copy()
+    bent(out, x)
+    assert written.tobytes() == out[...].tobytes()
+    assert found == inner(p, out)
+    assert not apart(bent)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_other_field_may_be_written_at_other_sites(ranks):
+    @jali.site_function
+    def scattered(X, out, other, x):
+        out[X] = x[X]
+        other[X + X.directions()[0]] = 2.0 * x[X]
+
+    def run():
+        x = filled(Lattice(6, 4), Real())
+        out, other = x.like(), x.copy()
+        found = apply_inner(scattered, other, out, other, x)
+        assert np.array_equal(other[...], 2.0 * np.roll(x[...], 1, 0))
+        assert found == inner(other, out)
+        return found
+
+    assert virtual_ranks(ranks, run) == virtual_ranks(1, run) * ranks
+
+
+def test_a_function_runs_over_the_lattice_that_it_runs_over_without():
+    """That of its first field, which is not the lattice of y here."""
+
+    @jali.site_function
+    def injected(X, coarse, fine):
+        fine[X] = coarse[X.on(coarse)]
+
+    coarse, fine = filled(Lattice(3, 4), Real()), filled(Lattice(6, 8), Real(), 2)
+    for call in (
+        lambda: injected(coarse, fine),
+        lambda: apply_inner(injected, fine, coarse, fine, written="fine"),
+    ):
+        with pytest.raises(TraceError, match="put fine in front"):
+            call()
+
+
 def test_a_part_of_the_sites_leaves_the_others_in_the_product():
     x = filled(Lattice(4, 4), Real())
     y = filled(x.lattice, Real(), 3)

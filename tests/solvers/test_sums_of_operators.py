@@ -14,7 +14,7 @@ from jali.gauge import SU, GaugeField
 from jali.lattice.algebra import inner
 from jali.linops import SiteOperator
 from jali.solvers import CG, CGLS, cg, cgls, power_iteration, vectors_of
-from jali.solvers.operators import apply_inner_of, beside
+from jali.solvers.operators import apply_inner_of
 
 
 @jali.site_function
@@ -153,30 +153,6 @@ def test_normal_inner_refuses_what_normal_refuses():
             D.normal_inner(psi, wrong)
     with pytest.raises(LayoutError, match=r"acts on fields of Spinor\(3\)"):
         D.normal_inner(random_field(lattice, Real()))
-
-
-def test_a_class_that_redefines_one_has_the_other_no_more():
-    class Twice(SiteOperator):
-        def matvec(self, x):
-            return (2.0 * super().matvec(x)).field()
-
-    class Shifted(WilsonDirac):
-        def normal(self, psi, out=None):
-            return (super().normal(psi, out) + psi).field()
-
-    class Renamed(Shifted):
-        pass
-
-    assert beside(laplacian().matvec, "inner") is not None
-    assert beside(laplacian(Twice).matvec, "inner") is None
-    U = GaugeField(Lattice(4, 2, 2, 2), SU(2)).hot_start(seed=1)
-    assert beside(WilsonDirac(U, 0.5).normal, "inner") is not None
-    assert beside(Renamed(U, 0.5).normal, "inner") is None
-    assert beside(lambda p, q: None, "inner") is None
-    assert beside(np.multiply, "inner") is None
-    A = laplacian()
-    A.matvec = lambda x: x
-    assert beside(A.matvec, "inner") is None
 
 
 def test_an_operator_that_saves_nothing_says_none():

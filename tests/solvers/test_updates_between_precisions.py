@@ -10,7 +10,7 @@ import pytest
 import jali
 from jali import Complex, Field, Integer, Lattice, Real, Spinor, Vector
 from jali.arrays import DistributedArray, StackedDistributedArray, from_field
-from jali.errors import LayoutError, ParameterError, TraceError
+from jali.errors import LayoutError, ParameterError
 from jali.solvers import vectors_of
 from jali.vectors import like
 
@@ -211,6 +211,8 @@ def test_zeros_keep_boundary_and_storage_where_the_precision_is_the_same():
 
 INTEGERS = Field(Lattice(4, 4), Integer(), name="n")
 REALS = Field(INTEGERS.lattice, Real(), name="x")
+COMPLEX = Field(INTEGERS.lattice, Complex(), name="c")
+VECTOR = Field(INTEGERS.lattice, Vector(3), name="v")
 WHOLE = np.ones(3, int)
 
 
@@ -282,14 +284,90 @@ def update(y, own, *terms):
         ),
         (
             lambda: update(REALS.copy(), 1, (2j, REALS)),
-            TraceError,
-            "complex value cannot be stored in the real field",
+            LayoutError,
+            "the factor 2j makes complex numbers, which .*, a field of Real",
         ),
         (
             lambda: update(REALS.copy(), 1, (np.complex64(2j), REALS)),
-            TraceError,
-            "complex value cannot be stored",
+            LayoutError,
+            "the factor 2j makes complex numbers",
         ),
+        (
+            lambda: update(REALS.copy(), 1, (REALS.lattice.scalar(2j), REALS)),
+            LayoutError,
+            "a complex Scalar makes complex numbers, which .*, a field of Real",
+        ),
+        (
+            lambda: update(REALS, 1, (1, COMPLEX)),
+            LayoutError,
+            "c, which holds Complex, makes complex numbers, which x does not hold, a field of Real",
+        ),
+        (
+            lambda: update(REALS, 1, (1, VECTOR)),
+            LayoutError,
+            r"v holds Vector\(3\), and x, which it is added to, Real",
+        ),
+        (
+            lambda: update(REALS, 1, (1, Field(Lattice(4, 5), Real(), name="y"))),
+            LayoutError,
+            r"x lives on Lattice\(4, 4\), y on Lattice\(4, 5\) \(extents",
+        ),
+        (
+            lambda: vectors_of("x", REALS).update([(REALS, 1, []), (Field(Lattice(4, 4), Real()), 1, [])]),
+            LayoutError,
+            "an update has one lattice",
+        ),
+        (
+            lambda: update(REALS, 1, (1, np.ones((4, 4)))),
+            LayoutError,
+            r"an update of fields is one between fields, .* a numpy.ndarray of shape \(4, 4\) .*lattice.wrap",
+        ),
+        (
+            lambda: vectors_of("x", REALS).update([(np.ones(3), 1, [(1, REALS)])]),
+            LayoutError,
+            "an update of fields",
+        ),
+        (lambda: update(REALS, 1, (1, 2.0)), LayoutError, "one of its vectors is 2.0"),
+        (lambda: vectors_of("x", REALS).check("y", np.ones(3), REALS), LayoutError, "y is no field, as b is"),
+        (
+            lambda: update(np.ones(3), 1, (1, REALS)),
+            ParameterError,
+            "of one kind, not a numpy.ndarray .* and <Real",
+        ),
+        (lambda: update(np.ones(3), 1, (1, None)), ParameterError, "an operand is a vector .*, not None"),
+        (lambda: update(np.ones(3), 1, (1, np.ones(4))), LayoutError, r"one shape, not \(3,\) and \(4,\)"),
+        (
+            lambda: vectors_of("x", WHOLE).inner(np.ones(3), REALS),
+            ParameterError,
+            "of one kind, not a numpy.ndarray",
+        ),
+        (
+            lambda: vectors_of("x", WHOLE).inner(np.ones(3), np.ones(4)),
+            LayoutError,
+            r"one shape, not \(3,\) and \(4,\)",
+        ),
+        (
+            lambda: update(spread(np.ones(3)), 1, (1, np.ones(3))),
+            ParameterError,
+            "of one kind, not <Distributed",
+        ),
+        (
+            lambda: update(spread(np.ones(3)), 1, (1, StackedDistributedArray([spread(np.ones(3))] * 2))),
+            LayoutError,
+            "of one form, not <Distributed.*Stacked",
+        ),
+        (lambda: vectors_of("x", spread(WHOLE)).inner(spread(WHOLE), WHOLE), ParameterError, "of one kind"),
+        (
+            lambda: update([REALS], 1, (1, [REALS, REALS])),
+            LayoutError,
+            "as many vectors, not 1 and 2",
+        ),
+        (
+            lambda: vectors_of("x", [REALS]).inner([REALS], [REALS, REALS]),
+            LayoutError,
+            "as many vectors, not 1 and 2",
+        ),
+        (lambda: update([REALS], 1, (1, REALS)), LayoutError, "a list of 1, another one is <Real field"),
         (
             lambda: update(REALS.copy(), 1, ("3", REALS)),
             ParameterError,

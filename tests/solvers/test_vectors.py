@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import run_python
 
 import jali
 from jali import Complex, Field, Lattice, Real, solvers, vectors
@@ -253,6 +254,22 @@ def test_updates_of_fields_are_what_they_say():
     for field, v in zip((x, y, z), (a, b, c), strict=True):
         assert np.allclose(field[...], v, rtol=1e-14)
     assert norm == pytest.approx(np.sum(np.abs(c) ** 2))
+
+
+WITHOUT_SOLVERS = """
+import sys
+import jali
+from jali.vectors import vectors_of
+x = jali.Field(jali.Lattice(4), jali.Real())
+x[...] = 2.0
+assert "jali.lattice.vectors" not in sys.modules
+print(vectors_of("x", [x]).norm2([x]), vectors_of("x", x).norm2(x))
+"""
+
+
+def test_fields_are_vectors_where_no_solver_is_loaded():
+    found = run_python(WITHOUT_SOLVERS)
+    assert found.stdout.split() == ["16.0", "16.0"]
 
 
 def test_solvers_import_no_site_functions():

@@ -161,6 +161,7 @@ def within(package: str) -> dict[str, set[str]]:
 
 BELOW = {
     "amounts",
+    "beside",
     "early",
     "errors",
     "files",

@@ -18,8 +18,9 @@ from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
 from jali.vectors import WithoutGraphs, addable, assign, combined, inner_by_library, summed, type_in
-from jali.vectors.protocol import Assignment, Partial
-from jali.vectors.registry import VectorKind, add
+from jali.vectors.arrays import MISMATCHED
+from jali.vectors.protocol import Assignment, Partial, vectors_in
+from jali.vectors.registry import VectorKind, add, check_kinds
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -71,18 +72,26 @@ class DistributedVectors(WithoutGraphs):
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        if type(assignments[0][0]) is DistributedArray:
-            own = [_assign(assignments, norm)]
-        else:
-            own = [_assign(of_leaf, norm) for of_leaf in zip(*map(_by_leaf, assignments), strict=True)]
+        try:
+            if type(assignments[0][0]) is DistributedArray:
+                own = [_assign(assignments, norm)]
+            else:
+                own = [_assign(of_leaf, norm) for of_leaf in zip(*map(_by_leaf, assignments), strict=True)]
+        except MISMATCHED:
+            _check_form(vectors_in(assignments))
+            raise
         return summed([own])[0] if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         if callable(y):
             return [(_on_host(y(_numbers(leaf))), leaf.layout.summed_over) for leaf in _leaves(x)]
-        if type(x) is type(y) is DistributedArray:
-            return [(_dot(x, y), _ranks(x))]
-        return [(_dot(a, b), _ranks(a)) for a, b in zip(_leaves(x), _leaves(y), strict=True)]
+        try:
+            if type(x) is type(y) is DistributedArray:
+                return [(_dot(x, y), _ranks(x))]
+            return [(_dot(a, b), _ranks(a)) for a, b in zip(_leaves(x), _leaves(y), strict=True)]
+        except MISMATCHED:
+            _check_form([x, y])
+            raise
 
     def parts(self, x: Any) -> list[Any]:
         return [_numbers(leaf) for leaf in _leaves(x)]
@@ -104,6 +113,17 @@ def _filled(x: Any, parts: Iterator[Any]) -> Any:
         found.local.field.set_local(part)
         return found
     return DistributedArray.of(x.layout, part, x._base_comm)
+
+
+def _check_form(vectors: Sequence[Any]) -> None:
+    """Raises ParameterError or LayoutError unless all are arrays, or all are stacks of as many."""
+    first = vectors[0]
+    check_kinds(first, vectors)
+    for x in vectors:
+        if type(x) is not type(first) or len(_leaves(x)) != len(_leaves(first)):
+            raise LayoutError(
+                f"vectors of one operation are of one form, not {value_shown(first)} and {value_shown(x)}"
+            )
 
 
 FIELDS = FieldVectors()

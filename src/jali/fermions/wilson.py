@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from jali.beside import made_of, redefines
 from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
+from jali.lattice.algebra import inner
 from jali.lattice.base import no_field
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
@@ -106,9 +108,14 @@ class WilsonDirac:
         """D^dagger D psi."""
         return self.adjoint(self._applied(psi), out)
 
+    @made_of("apply", "adjoint", "_run")
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """D^dagger D psi, and its inner product with psi, which the kernel of D^dagger gives; with `wait=False` a `Scalar`."""
+        """D^dagger D psi, and its inner product with psi, which the kernel of D^dagger gives; with `wait=False` a `Scalar`. Where a
+        subclass has another D^dagger there are two kernels."""
         between = self._applied(psi)
+        if redefines(self, WilsonDirac, "adjoint", "_run"):
+            out = self.adjoint(between, out)
+            return out, inner(psi, out, wait=wait)
         out = self._out(between, out)
         return out, apply_inner(_wilson_adjoint, psi, out, between, self.links, self.mass, wait=wait)
 

@@ -97,6 +97,10 @@ class Field(FieldArithmetic):
     LayoutError for unknown precisions, conditions and shapes.
     """
 
+    VECTORS_IN = (
+        "jali.lattice.vectors"  # for `jali.vectors.vectors_of`; programs without solvers do not load it
+    )
+
     def __init__(
         self,
         lattice: Lattice,

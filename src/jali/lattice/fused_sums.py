@@ -20,7 +20,7 @@ from jali.codegen.values import Value
 from jali.errors import LayoutError, TraceError
 from jali.files import value_shown
 from jali.lattice.algebra import inner
-from jali.lattice.arguments import key_of
+from jali.lattice.arguments import common_precision, fields_of, key_of
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
@@ -44,7 +44,8 @@ def apply_inner(
     `written` is the parameter of y, by its position behind the site or by its name; by default the first one. p may be any field like y,
     also one of the arguments; None: y itself. The number is that of `jali.lattice.algebra.inner(p, y)` after the call, to the last bit;
     with `wait=False` a `Scalar`. One kernel gives it, except where that could change a bit or leave sites out: `over` a part of the sites,
-    methods, functions that write y elsewhere than at X or that read what storage has rounded, fields of a wider arithmetic beside p and y.
+    methods, functions that write y or p elsewhere than at X or that read what storage has rounded, fields of a wider arithmetic beside p and y,
+    and p of a wider one than the function has without it.
 
     Raises TraceError for mistakes in the function or the call, LayoutError where p and y are no fields of one lattice and element.
     """
@@ -55,7 +56,7 @@ def apply_inner(
     y = arguments[place]
     p = y if p is None else p
     _check(function, place, p, y)
-    if over is ALL and not isinstance(function.function, types.MethodType):
+    if over is ALL and not isinstance(function.function, types.MethodType) and _runs_alike(p, y, arguments):
         fused = _with_inner(function, place, widest((p.precision, y.precision)))
         given = (p, *arguments)
         if not fused.apart or tuple(map(key_of, given)) not in fused.apart:
@@ -99,6 +100,16 @@ def _check(function: SiteFunction, place: int, p: Any, y: Any) -> None:
         )
 
 
+def _runs_alike(p: Field, y: Field, arguments: tuple[Any, ...]) -> bool:
+    """Whether the function runs over the lattice of y, and p leaves the arithmetic that it computes in as it is."""
+    if next(fields_of(arguments)).lattice is not y.lattice:
+        return False
+    if p.precision == y.precision:  # the usual case, without looking at all fields
+        return True
+    wide = widest((p.precision, y.precision))
+    return wide == y.precision or wide == common_precision(list(fields_of(arguments)))
+
+
 def _error(message: str) -> LayoutError:
     return LayoutError(f"{message}\n  at {user_line(beyond_trace=True)}")
 
@@ -138,12 +149,12 @@ def _derived(function: SiteFunction, place: int, precision: str) -> _WithInner:
         trace, y = current_trace(), given[place]
         if trace.precision != precision:
             raise _ApartError("")  # products would be rounded later
-        written = {offset for slot, offset in trace.stores if slot == y.slot}
+        written, of_p = ({offset for slot, offset in trace.stores if slot == f.slot} for f in (y, p))
         if not written:
             raise trace_error(
                 f"{name} never writes {y.name}: apply_inner takes the inner product of a field that it writes"
             )
-        if written != {X.vector}:
+        if written != {X.vector} or of_p - {X.vector}:
             raise _ApartError("")  # at X there is an old value yet
         now = _held(trace, y, X)
         total += (now if p.slot == y.slot else _held(trace, p, X)).dot(now)

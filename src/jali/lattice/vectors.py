@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jali.codegen.arithmetics import ARITHMETICS
-from jali.errors import LayoutError
+from jali.errors import LayoutError, TraceError
 from jali.lattice.algebra import inner, norm2
-from jali.lattice.base import what_differs
+from jali.lattice.base import no_field, what_differs
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
 from jali.lattice.scalars import Scalar
@@ -63,11 +63,37 @@ def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -
     total += _combine(X, fields, numbers, pattern)[X].norm2()
 
 
+def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Field]]]]) -> None:
+    """Raises LayoutError, with the names of the fields, where these or the factors do not fit: only asked once a kernel has refused them."""
+    first = assignments[0][0]
+    for y, own, terms in assignments:
+        for a, x in ((own, y), *terms):
+            if x.lattice is not first.lattice:
+                raise LayoutError(
+                    f"an update has one lattice: {first.name} lives on {first.lattice}, {x.name} on {x.lattice} "
+                    f"({what_differs(first.lattice, x.lattice)})"
+                )
+            if x.element.type.shape != y.element.type.shape:
+                raise LayoutError(
+                    f"{x.name} holds {x.element}, and {y.name}, which it is added to, {y.element}: one update has elements of one shape"
+                )
+            number = a.is_complex if isinstance(a, Scalar) else isinstance(factor_of(a), complex)
+            if y.element.type.kind == "real" and (number or x.element.type.kind == "complex"):
+                factor = "a complex Scalar" if isinstance(a, Scalar) else f"the factor {a}"
+                what = factor if number else f"{x.name}, which holds {x.element},"
+                raise LayoutError(
+                    f"{what} makes complex numbers, which {y.name} does not hold, a field of {y.element}; make that a complex one, or take "
+                    "real parts"
+                )
+
+
 class FieldVectors:
     """The vector operations of solvers, for fields; `jali.vectors.Vectors` describes them."""
 
     def check(self, name: str, x: Field, like: Field) -> None:
         """Raises LayoutError unless x could be added to `like`."""
+        if not isinstance(x, Field):
+            raise LayoutError(f"{name} is no field, as b is, but {no_field(x)}")
         if x.lattice is not like.lattice or x.element != like.element:
             differ = "" if x.lattice is like.lattice else f" ({what_differs(x.lattice, like.lattice)})"
             raise LayoutError(
@@ -121,6 +147,10 @@ class FieldVectors:
         for y, own, terms in assignments:
             pattern += ";" if pattern else ""
             for a, x in ((own, y), *terms):
+                if not isinstance(x, Field):
+                    raise LayoutError(
+                        f"an update of fields is one between fields, and one of its vectors is {no_field(x)}"
+                    )
                 if x.element.type.kind == "int":
                     raise LayoutError(f"{x.name} holds whole numbers; vectors are real or complex ones")
                 fields.append(x)
@@ -129,10 +159,14 @@ class FieldVectors:
                 else:
                     pattern += "n"
                     numbers.append(a if isinstance(a, float | complex | Scalar) else factor_of(a))
-        if not norm:
-            _update(fields, numbers, pattern)
-            return None
-        return fields[0].lattice.sum(_update_norm2, fields, numbers, pattern, wait=wait)
+        try:
+            if not norm:
+                _update(fields, numbers, pattern)
+                return None
+            return fields[0].lattice.sum(_update_norm2, fields, numbers, pattern, wait=wait)
+        except (TraceError, LayoutError):
+            _check_update(assignments)
+            raise
 
     def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
         """Of two fields their inner product, which is exact and complete; of a function this rank's part."""

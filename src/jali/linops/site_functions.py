@@ -19,6 +19,7 @@ from jali.arrays import DistributedArray
 from jali.arrays.fields import FieldPart, layout_of_lattice, to_field
 from jali.arrays.layout import Layout, layout_of
 from jali.arrays.pool import empty
+from jali.beside import made_of
 from jali.codegen.types import Complex, Element, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
@@ -28,6 +29,10 @@ from jali.lattice.lattice import Lattice
 from jali.lattice.sites import SiteFunction
 from jali.linops.operator import MOST_KEPT, LinearOperator
 from jali.linops.spaces import Space, flattened, shaped
+
+FORWARD = "_matvec", "_forward", "_on_arrays", "_as_array", "_apply"
+BACKWARD = "_rmatvec", "_backward", *FORWARD[2:]
+"""What `matvec` and `rmatvec` run, and what stands beside them does not."""
 
 
 class SiteOperator(LinearOperator):
@@ -108,14 +113,17 @@ class SiteOperator(LinearOperator):
             return layout_of_lattice(self._lattice, element) if self._lattice.gpu is None else None
         return layout_of(self.communicator, dims)
 
+    @made_of(*FORWARD)
     def matvec_kept(self, x: Any) -> Any:
         """As `matvec`; what it gives may be given, with other values, at the next call."""
         return self._kept_result(x, True)
 
+    @made_of(*BACKWARD)
     def rmatvec_kept(self, x: Any) -> Any:
         """As `rmatvec`; what it gives may be given, with other values, at the next call."""
         return self._kept_result(x, False)
 
+    @made_of(*FORWARD, "_run")
     def matvec_inner(self, x: Any, wait: bool = True) -> tuple[Any, Any]:
         """A x as of `matvec_kept`, and the inner product of x and A x, by one kernel; with `wait=False` a `Scalar`. Of arrays None.
 
@@ -123,6 +131,7 @@ class SiteOperator(LinearOperator):
         """
         return self._with_sum(x, False, wait)
 
+    @made_of(*FORWARD, "_run")
     def matvec_norm2(self, x: Any, wait: bool = True) -> tuple[Any, Any]:
         """A x as of `matvec_kept`, and its inner product with itself, by one kernel; with `wait=False` a `Scalar`. Of arrays None."""
         return self._with_sum(x, True, wait)

@@ -1,6 +1,7 @@
 """Solvers of linear systems and inverse problems. Their vectors are fields, arrays, distributed arrays, stacks and lists of them: see
 `jali.vectors`; operators have `matvec` and `rmatvec`: see `jali.solvers.operators`."""
 
+from jali.beside import made_of
 from jali.lattice import vectors as _vectors  # noqa: F401 (fields are vectors)
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.eigs import Eigenpair, power_iteration
@@ -43,6 +44,7 @@ __all__ = [
     "fista",
     "ista",
     "lsqr",
+    "made_of",
     "power_iteration",
     "register",
     "sums",

@@ -8,7 +8,8 @@ one, and write into none. One that does so for solvers only has `matvec_kept` an
 A method that solvers call may have two others beside it, `NAME_inner` and `NAME_norm2`, with its arguments and `wait=True`: they return
 what NAME does, and with it the inner product of x and A x, or of A x with itself, from the kernel that writes A x; or None for the
 number, where that saves nothing. So `matvec_inner(x, wait)` stands beside `matvec(x)`, and `normal_inner(x, out, wait)` beside
-`normal(x, out)`, which `cg` takes. A class that redefines NAME alone has no longer what stood beside it.
+`normal(x, out)`, which `cg` takes. Redefining NAME, or what it is made of (`made_of`), switches off what stands beside it: `jali.beside`
+has the rule.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.beside import beside, beside_method
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.vectors import ArrayVectors, Vectors, check_alike, list_like, vectors_of
@@ -36,7 +38,7 @@ def forward_of(name: str, Op: Any) -> Function:
     operator."""
     if not is_operator(Op):
         raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {value_shown(Op)}")
-    return _of_its_vectors(name, Op, getattr(Op, "matvec_kept", None) or Op.matvec)
+    return _of_its_vectors(name, Op, beside(Op, "matvec", "kept") or Op.matvec)
 
 
 def apply_inner_of(name: str, A: Any, vectors: Vectors, q: Any = None) -> ApplyInner:
@@ -56,7 +58,7 @@ def apply_inner_of(name: str, A: Any, vectors: Vectors, q: Any = None) -> ApplyI
 def apply_sum_of(name: str, A: Any, what: str, q: Any = None) -> ApplyInner:
     """(A x, the number of NAME_what) as a function of x and of whether to wait; None for the number where A does not offer it."""
     forward = function_of(name, A, q)
-    fused = beside(A.matvec if is_operator(A) else A, what)
+    fused = beside(A, "matvec", what) if is_operator(A) else beside_method(A, what)
     if fused is None:
         return lambda x, wait=True: (forward(x), None)
     return fused if is_operator(A) else lambda x, wait=True: fused(x, q, wait)
@@ -74,20 +76,12 @@ def function_of(name: str, A: Any, q: Any) -> Function:
     return forward
 
 
-def beside(method: Any, what: str) -> Any:
-    """The method NAME_what of the object whose method NAME this is; None where there is none, or where a class redefines NAME alone."""
-    owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
-    other = f"{name}_{what}"
-    first = next((kind for kind in type(owner).__mro__ if name in vars(kind) or other in vars(kind)), None)
-    return getattr(owner, other) if first is not None and other in vars(first) else None
-
-
 def adjoint_of(name: str, Op: Any) -> Function:
     """Op^H y as a function of y. Raises ParameterError, a sentence about `name`, for objects without one."""
     forward_of(name, Op)
     if not callable(getattr(Op, "rmatvec", None)):
         raise ParameterError(f"{name} has no adjoint, a function rmatvec: {value_shown(Op)}")
-    return _of_its_vectors(name, Op, getattr(Op, "rmatvec_kept", None) or Op.rmatvec)
+    return _of_its_vectors(name, Op, beside(Op, "rmatvec", "kept") or Op.rmatvec)
 
 
 def _of_its_vectors(name: str, Op: Any, function: Function) -> Function:

@@ -11,9 +11,13 @@ import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
 from jali.array_namespaces import may_overlap, namespace_of
-from jali.errors import LayoutError, ParameterError
+from jali.errors import JaliError, LayoutError, ParameterError
 from jali.files import value_shown
-from jali.vectors.protocol import Assignment, Partial, WithoutGraphs
+from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
+from jali.vectors.registry import check_kinds
+
+MISMATCHED = AttributeError, TypeError, ValueError, JaliError
+"""What operations raise where vectors do not fit each other; then it is looked at how."""
 
 
 class ArrayVectors(WithoutGraphs):
@@ -46,17 +50,35 @@ class ArrayVectors(WithoutGraphs):
         return str(x.dtype)
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        found = inner_of_host_vectors(x, y)
-        return inner_by_library(x, y) if found is None else found
+        try:
+            found = inner_of_host_vectors(x, y)
+            return inner_by_library(x, y) if found is None else found
+        except MISMATCHED:
+            self._check_fits([x, y])
+            raise
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        found = assign(assignments, norm)
+        try:
+            found = assign(assignments, norm)
+        except MISMATCHED:
+            self._check_fits(vectors_in(assignments))
+            raise
         if found is None and norm:
             return self.norm2(assignments[-1][0])
         return found if norm else None
+
+    def _check_fits(self, vectors: Sequence[Any]) -> None:
+        """Raises ParameterError or LayoutError where they are not arrays of one library and shape."""
+        first = vectors[0]
+        check_kinds(first, vectors)
+        for x in vectors:
+            if x.shape != first.shape:
+                raise LayoutError(
+                    f"vectors of one operation have one shape, not {tuple(first.shape)} and {tuple(x.shape)}"
+                )
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         return [(_number(y(x)) if callable(y) else self.inner(x, y), None)]

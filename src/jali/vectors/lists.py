@@ -7,13 +7,24 @@ from typing import Any
 
 from jali.errors import LayoutError
 from jali.files import value_shown
-from jali.vectors.protocol import Assignment, Partial, WithoutGraphs
+from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import like, vectors_of
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
     """A list or tuple of the kind of x. Named tuples are made of their members one by one."""
     return x._make(members) if hasattr(x, "_make") else type(x)(members)
+
+
+def _check_lengths(lists: Sequence[Any]) -> None:
+    """Raises LayoutError unless they are lists of as many vectors: what is behind the others would be left out."""
+    for x in lists:
+        if not isinstance(x, list | tuple):
+            raise LayoutError(f"one vector is a list of {len(lists[0])}, another one is {value_shown(x)}")
+        if len(x) != len(lists[0]):
+            raise LayoutError(
+                f"lists of one operation have as many vectors, not {len(lists[0])} and {len(x)}"
+            )
 
 
 class ListVectors(WithoutGraphs):
@@ -41,6 +52,7 @@ class ListVectors(WithoutGraphs):
         return ", ".join(dict.fromkeys(vectors_of("x", part).precision(part) for part in x))
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        _check_lengths([x, y])
         return sum(vectors_of("x", a).inner(a, b) for a, b in zip(x, y, strict=True))
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
@@ -48,6 +60,7 @@ class ListVectors(WithoutGraphs):
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
         total = 0.0
+        _check_lengths(vectors_in(assignments))
         for k in range(len(assignments[0][0])):
             of_part = [(y[k], own, [(a, x[k]) for a, x in terms]) for y, own, terms in assignments]
             found = vectors_of("x", of_part[0][0]).update(of_part, norm)
@@ -56,6 +69,7 @@ class ListVectors(WithoutGraphs):
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         others = [y] * len(x) if callable(y) else y
+        _check_lengths([x, others])
         pairs = zip(x, others, strict=True)
         return [number for a, b in pairs for number in vectors_of("x", a).partial_sums(a, b)]
 

@@ -15,6 +15,11 @@ Partial = tuple[Any, Any]
 """A number of this rank, and the communicator over which it is summed: None where it is the sum already."""
 
 
+def vectors_in(assignments: Sequence[Assignment]) -> list[Any]:
+    """All vectors of an update."""
+    return [x for y, _, terms in assignments for x in (y, *(x for _, x in terms))]
+
+
 class Vectors(Protocol):
     """The operations of one kind of vector. Numbers are Python's; where `wait` is False they may be `jali.Scalar`s."""
 

@@ -1,8 +1,13 @@
-"""The kinds of vectors: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside)."""
+"""The kinds of vectors: a kind of vector is one entry of `VECTOR_KINDS`, whose package adds it (`add`, or `register` from outside).
+
+A class names the module that adds its kind, `VECTORS_IN`, where a program may have objects of it without having loaded that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from jali.errors import ParameterError
@@ -75,9 +80,22 @@ def vectors_of(name: str, x: Any) -> Vectors:
                 _known[kind] = vectors
             return vectors
         by_class = by_class and entry.by_class
+    if _load_kinds_of(x):
+        return vectors_of(name, x)
     raise ParameterError(
         f"{name} is a vector ({', '.join(entry.name for entry in VECTOR_KINDS)}), not {value_shown(x)}"
     )
+
+
+def _load_kinds_of(x: Any) -> bool:
+    """Loads the modules that its class names, or those of members of a list; whether there was one to load."""
+    if isinstance(x, list | tuple):
+        return any([_load_kinds_of(member) for member in x])
+    module = getattr(type(x), "VECTORS_IN", None)
+    if module is None or module in sys.modules:
+        return False
+    importlib.import_module(module)
+    return True
 
 
 def like(x: Any, precision: str | None = None) -> Any:
@@ -94,3 +112,14 @@ def check_alike(name: str, x: Any, of: str, like: Any) -> None:
             f"{name} is a vector of the kind of {of}, {type(like).__name__}, not {type(x).__name__}"
         )
     vectors.check(name, x, like)
+
+
+def check_kinds(x: Any, others: Iterable[Any]) -> None:
+    """Raises ParameterError where one of the others is another kind of vector than x, or none. Kinds ask once their operations have failed,
+    since every step of a solver would pay for it."""
+    kind = type(vectors_of("an operand", x))
+    for other in others:
+        if type(vectors_of("an operand", other)) is not kind:
+            raise ParameterError(
+                f"vectors of one operation are of one kind, not {value_shown(x)} and {value_shown(other)}"
+            )
