@@ -25,6 +25,7 @@ from jali import (
     Vector,
 )
 from jali.comm.virtual import virtual_ranks
+from jali.lattice import fused_sums
 from jali.lattice.algebra import inner
 from jali.lattice.fused_sums import apply_inner
 
@@ -48,6 +49,11 @@ def filled(lattice, element, seed=1, **options):
         values = values + 1j * rng.normal(size=values.shape)
     field[...] = np.round(10 * values).astype(int) if element.type.kind == "int" else values
     return field
+
+
+@pytest.fixture(autouse=True)
+def functions_are_never_too_heavy(monkeypatch):
+    monkeypatch.setattr(fused_sums, "MOST_READ", 1000)
 
 
 def apart(function):
@@ -251,7 +257,7 @@ def test_arrays_beside_fields_give_the_bits_of_two_kernels(wrapped):
     def bent(X, out, x):
         out[X] = jali.sin(x[X]) * jali.exp(x[X + X.directions()[0]]) / 3.0 + 0.1 * x[X]
 
-    lattice, rng = Lattice(7, 5), np.random.default_rng(1)
+    lattice, rng = Lattice(7, 5, device="cpu"), np.random.default_rng(1)
     arrays = [rng.normal(size=(7, 5)) for _ in range(3)]
     p, out, x = (
         lattice.wrap(array) if wrapped >> k & 1 else filled(lattice, Real(), k)
@@ -395,3 +401,17 @@ def test_mistakes_are_reported_at_the_users_line(call, error, match):
         call()
     line = call.__code__.co_firstlineno
     assert re.search(rf"test_fused_sums.py:{line}", str(caught.value)), caught.value
+
+
+def test_heavy_functions_have_two_kernels_with_the_same_bits(monkeypatch):
+    @jali.site_function
+    def spread(X, out, x):
+        out[X] = sum(x[X + mu] for mu in X.directions()) + 0.5 * x[X]
+
+    lattice = Lattice(4, 6)
+    out, x = (filled(lattice, Vector(4), k) for k in range(2))
+    for most, several in ((24, False), (23, True)):  # three sites of eight reals are read
+        spread.derived.clear()
+        monkeypatch.setattr(fused_sums, "MOST_READ", most)
+        assert apply_inner(spread, x, out, x) == inner(x, out)
+        assert bool(apart(spread)) == several
