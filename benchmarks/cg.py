@@ -2,7 +2,8 @@
 
 D^dagger D on SU(3) links, and `jali.solvers.cg`, whose host looks at every iteration (numbers of Python) and at every eighth (a graph,
 numbers on the device). The time of an iteration is the slope between two solves of different length, so that what a solve does once is
-left out. Beside it stand the operator alone, the launches of an iteration, and the time in which the memory could move what the
+left out. The same follows with p^dagger A p from the operator's own kernel (`MOST_READ` of `jali.lattice.fused_sums` decides which of the
+two solvers take). Beside it stand the operator alone, the launches of an iteration, and the time in which the memory could move what the
 operator and the vectors of an iteration are (each field once per launch), the roof. `--device cpu` runs on one core.
 """
 
@@ -15,6 +16,7 @@ from jali import Lattice, Spinor
 from jali.bench.timing import pin
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
+from jali.lattice import fused_sums
 from jali.solvers import cg, conjugate_gradient
 
 SHORT, LONG = 1 + 32, 1 + 32 * 7  # iterations of the two solves
@@ -48,17 +50,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--extent", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--precision", choices=("float64", "float32"), default="float64")
     parser.add_argument("--bandwidth", type=float, default=4.0, help="of the memory, in TB/s, for the roof")
     options = parser.parse_args()
     if options.device == "cpu":
         pin()
     lattice = Lattice(*[options.extent] * 4, device=options.device)
-    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+    U = GaugeField(lattice, SU(3), precision=options.precision).hot_start(seed=1)
     D = WilsonDirac(U, 0.1)
-    b = lattice.field(Spinor(3), boundary={3: "antiperiodic"})
+    b = lattice.field(Spinor(3), precision=options.precision, boundary={3: "antiperiodic"})
     b[...] = np.random.default_rng(2).normal(size=(*lattice.extents, 4, 3))
     out = b.like()
-    print(f"{lattice} on {options.device}, SU(3), float64")
+    print(f"{lattice} on {options.device}, SU(3), {options.precision}")
 
     def say(name: str, times: list[float], remarks: str = "") -> None:
         print(
@@ -72,7 +75,8 @@ def main() -> None:
         for _ in range(options.rounds)
     ]
     say("D^dagger D alone", times)
-    spinor, links = 24 * 8 * lattice.volume, 4 * 18 * 8 * lattice.volume
+    real = 8 if options.precision == "float64" else 4
+    spinor, links = 24 * real * lattice.volume, 4 * 18 * real * lattice.volume
     moved = 2 * (2 * spinor + links) + (2 + 3 + 5) * spinor
     say(
         "roof of an iteration",
@@ -88,8 +92,10 @@ def main() -> None:
         launches.append(self.graph.operations)
 
     conjugate_gradient._Repeated.__init__ = count  # type: ignore[method-assign]
-    for check_interval in (1, 8, 32):
+    usual = fused_sums.MOST_READ
+    for check_interval, most_read in ((1, usual), (8, usual), (32, usual), (8, 0), (8, 1000)):
         launches.clear()
+        fused_sums.MOST_READ = most_read
 
         def solve(iterations: int, check_interval: int = check_interval) -> None:
             cg(
@@ -103,7 +109,8 @@ def main() -> None:
 
         times = per_iteration(solve, lattice, options.rounds)
         remarks = f"{(launches[0] - 1) / check_interval:g} launches" if launches else ""
-        say(f"cg, the host looks every {check_interval}", times, remarks)
+        how = {0: ", inner product apart", 1000: ", inner product fused"}.get(most_read, "")
+        say(f"cg, the host looks every {check_interval}{how}", times, remarks)
 
 
 if __name__ == "__main__":

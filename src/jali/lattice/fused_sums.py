@@ -33,7 +33,7 @@ MOST_APART = 256
 MOST_READ = 64
 """Real numbers that a function reads at a site, above which there are two kernels: a sum takes registers of a thread, which a heavy
 function lacks. With the adjoint Wilson operator, which reads 360, solves of 21 to 35 iterations on an H200 took 1.07 times as long (8^4,
-double precision) to 1.36 times (24^4, single precision)."""
+double precision) to 1.36 times (24^4, single precision). `benchmarks/cg.py` measures both."""
 
 
 def apply_inner(
@@ -65,9 +65,12 @@ def apply_inner(
     if over is ALL and not isinstance(function.function, types.MethodType) and _runs_alike(p, y, arguments):
         fused = _with_inner(function, place, widest((p.precision, y.precision)))
         given = (p, *arguments)
-        if not fused.apart or tuple(map(key_of, given)) not in fused.apart:
+        light = fused.reads <= MOST_READ
+        if light and (not fused.apart or tuple(map(key_of, given)) not in fused.apart):
             try:
                 return y.lattice.sum(fused, *given, wait=wait)
+            except _TooHeavyError as error:
+                fused.reads = error.reads
             except _ApartError:
                 if len(fused.apart) >= MOST_APART:
                     fused.apart.clear()
@@ -124,14 +127,23 @@ def _error(message: str) -> LayoutError:
 
 
 class _ApartError(TraceError):
-    """One kernel would not give the bits of two, or would take longer."""
+    """One kernel would not give the bits of two."""
+
+
+class _TooHeavyError(TraceError):
+    """One kernel would take longer than two, since the function reads so many real numbers at a site."""
+
+    def __init__(self, reads: int):
+        super().__init__(f"{reads} reals are read")
+        self.reads = reads
 
 
 class _WithInner(SiteFunction):
-    """A derived function, and the arguments for which it has been given up."""
+    """A derived function, the arguments for which it has been given up, and what it reads at a site, where that is too much."""
 
     def __init__(self, function: Any):
         super().__init__(function)
+        self.reads = 0
         self.apart: set[Any] = set()
 
 
@@ -162,8 +174,9 @@ def _derived(function: SiteFunction, place: int, precision: str) -> _WithInner:
             )
         if written != {X.vector} or of_p - {X.vector}:
             raise _ApartError("")  # at X there is an old value yet
-        if sum(slot.storage.reals * len(slot.reads) for slot in trace.slots) > MOST_READ:
-            raise _ApartError("")  # which would take longer
+        reads = sum(slot.storage.reals * len(slot.reads) for slot in trace.slots)
+        if reads > MOST_READ:
+            raise _TooHeavyError(reads)
         now = _held(trace, y, X)
         total += (now if p.slot == y.slot else _held(trace, p, X)).dot(now)
         return result
