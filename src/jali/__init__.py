@@ -3,7 +3,7 @@
 from jali import early as early  # before what takes time
 from jali import settings as settings
 from jali import start as start  # a wrong value is reported first
-from jali.codegen.types import SU, Algebra, Complex, Integer, Matrix, Real, Spinor, Vector
+from jali.codegen.types import SU, Algebra, Complex, Hermitian, Integer, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device
 from jali.errors import (
@@ -115,6 +115,7 @@ __all__ = [
     "Field",
     "FileFormatError",
     "Graph",
+    "Hermitian",
     "Integer",
     "JaliError",
     "KernelReport",

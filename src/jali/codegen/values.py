@@ -562,7 +562,9 @@ def identity(n: int) -> Value:
         )
     n = operator.index(n)
     parts = [leaves.exact(nodes, float(i == j)) for i in range(n) for j in range(n)]
-    return UnitMatrix(conversions.build(nodes, Type("real", (n, n)), parts))
+    unit = conversions.build(nodes, Type("real", (n, n)), parts)
+    unit.hermitian = True
+    return UnitMatrix(unit)
 
 
 def zero(element: Element | Type) -> Value:
