@@ -68,3 +68,20 @@ def test_their_kernels_compile_for_a_real_device(n, precision, nvrtc):
     report = jali.inspect(on_the_host.all_of_it, *fields)
     kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
     assert "kernel" in kernels
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_block_of_order_six_is_solved_in_registers(precision, nvrtc):
+    """The two blocks of a clover term at a site are of this order."""
+
+    @jali.site_function
+    def solve(X, x, h, b):
+        x[X] = h[X].solve(b[X])
+
+    lattice = Lattice(*EXTENTS, device="cuda")
+    x, h, b = (
+        Field(lattice, element, precision=precision) for element in (Vector(6), Hermitian(6), Vector(6))
+    )
+    report = jali.inspect(solve, x, h, b)
+    kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
+    assert kernels["kernel"].stack == 0
