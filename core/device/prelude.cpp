@@ -22,7 +22,7 @@ std::string prelude_of(std::initializer_list<std::string_view> names) {
 const std::string& gpu_prelude() {
     static const std::string text =
         prelude_of({"rounded", "target_gpu", "lanes", "storage", "memory_gpu", "elementary", "matrix",
-                    "group", "random", "kernel", "sums_gpu", "sites_per_thread"});
+                    "group", "hermitian", "random", "kernel", "sums_gpu", "sites_per_thread"});
     return text;
 }
 

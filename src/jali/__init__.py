@@ -3,7 +3,7 @@
 from jali import early as early  # before what takes time
 from jali import settings as settings
 from jali import start as start  # a wrong value is reported first
-from jali.codegen.types import SU, Algebra, Complex, Integer, Matrix, Real, Spinor, Vector
+from jali.codegen.types import SU, Algebra, Complex, Hermitian, Integer, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device
 from jali.errors import (
@@ -47,8 +47,10 @@ from jali.lattice.functions import (
     atan2,
     ceil,
     complex_,
+    concatenate,
     cos,
     cosh,
+    diagonal,
     exp,
     floor,
     identity,
@@ -62,6 +64,7 @@ from jali.lattice.functions import (
     sin,
     sinh,
     sqrt,
+    stack,
     tan,
     tanh,
     vector,
@@ -115,6 +118,7 @@ __all__ = [
     "Field",
     "FileFormatError",
     "Graph",
+    "Hermitian",
     "Integer",
     "JaliError",
     "KernelReport",
@@ -144,8 +148,10 @@ __all__ = [
     "atan2",
     "block_sums",
     "ceil",
+    "concatenate",
     "cos",
     "cosh",
+    "diagonal",
     "exp",
     "floor",
     "graph",
@@ -165,6 +171,7 @@ __all__ = [
     "sinh",
     "site_function",
     "sqrt",
+    "stack",
     "tan",
     "tanh",
     "use_device",

@@ -338,7 +338,11 @@ def everything(X, A, B, v, w, x, y, scale, rng, table):
     chosen = jali.where((n < 3) & (n <= 2) | ~(n == 1), A[X], A[X + e].traceless_antihermitian())
     product = A[X] * B[X].dagger()
     matrices = chosen + product - B[X].inverse() * 2.0 + B[X].exp().reunitarise() + v[X].outer(w[X])
-    number = product.trace() + B[X].trace() + B[X].det() / jali.complex(x[X], 1.0) + v[X].dot(w[X]).conj()
+    block = A[X].hermitian() + 4 * jali.identity(2)
+    solved = block.solve(v[X])[0] + block.cholesky()[1, 0] + block.log_det()
+    number = (
+        solved + product.trace() + B[X].trace() + B[X].det() / jali.complex(x[X], 1.0) + v[X].dot(w[X]).conj()
+    )
     accepted = X.repeat_until(lambda: (rng.uniform(X) != 0.5, rng.gaussian(X)), 3, 0.0)
     A[X] = matrices * number + B[X].dagger() + jali.matrix([[x[X], 0], [0, scale]])
     y[X] = (

@@ -20,6 +20,8 @@ def random_values(rng, extents, element):
         values = (values - np.swapaxes(values, -1, -2).conj()) / 2
         if n > 1:
             values -= np.trace(values, axis1=-2, axis2=-1)[..., None, None] * np.eye(n) / n
+    elif element.codec == "hermitian":
+        values = (values + np.swapaxes(values, -1, -2).conj()) / 2
     elif element.name.startswith("SU"):
         values, _ = np.linalg.qr(values)
         values[..., -1] /= np.linalg.det(values)[..., None]

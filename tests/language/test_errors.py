@@ -19,6 +19,7 @@ from jali import (
     Algebra,
     Complex,
     Field,
+    Hermitian,
     Lattice,
     Matrix,
     Random,
@@ -136,6 +137,40 @@ def number_in_matrix_field(X, a):
 )
 def matrix_in_algebra_field(X, p, U):
     p[X] = U[X]  # here
+
+
+@mistake(r"h holds Hermitian\(2\).*not known to be one.*.hermitian\(\)", Hermitian(2), Matrix(2))
+def product_in_hermitian_field(X, h, m):
+    h[X] = m[X].dagger() * h[X] * m[X]  # here
+
+
+@mistake(r"h holds Hermitian\(3\).*.hermitian\(\) is the Hermitian part", Hermitian(3))
+def hermitian_times_i(X, h):
+    h[X] = 1j * h[X]  # here
+
+
+@mistake(r"h holds Hermitian\(2\)", Hermitian(2))
+def component_of_hermitian(X, h):
+    h[X][0, 1] = 1j  # here
+
+
+@mistake(r"cholesky needs a positive definite Hermitian matrix, and this complex Matrix\(3, 3\)", Matrix(3))
+def factor_of_any_matrix(X, m):
+    m[X] = m[X].cholesky()  # here
+
+
+@mistake(r"hermitian needs a square matrix, not complex Matrix\(2, 3\)", Matrix(2, 3))
+def hermitian_part_of_what_is_not_square(X, m):
+    m[X] = m[X].hermitian()  # here
+
+
+@mistake(
+    r"solve of a complex Matrix\(3, 3\) needs a vector of 3 components or a matrix of 3 rows, not a complex Vector\(2\)",
+    Hermitian(3),
+    Vector(2),
+)
+def solution_of_another_shape(X, h, v):
+    v[X] = h[X].solve(v[X])  # here
 
 
 @mistake(r"apply .traceless_antihermitian\(\)", Algebra(2))

@@ -11,7 +11,21 @@ from support import compare, compare_sums, random_field, where_colour
 from test_expressions import run_case
 
 import jali
-from jali import EVEN, ODD, SU, Algebra, Colouring, Complex, Field, Lattice, Matrix, Random, Real, Spinor
+from jali import (
+    EVEN,
+    ODD,
+    SU,
+    Algebra,
+    Colouring,
+    Complex,
+    Field,
+    Hermitian,
+    Lattice,
+    Matrix,
+    Random,
+    Real,
+    Spinor,
+)
 
 pytestmark = pytest.mark.lanes
 
@@ -83,7 +97,7 @@ def test_neighbours_on_other_ranks(extents, grid, condition):
 
 
 @pytest.mark.short(2)
-@pytest.mark.parametrize("element", [Real(), SU(3), Algebra(2), Spinor(2)], ids=str)
+@pytest.mark.parametrize("element", [Real(), SU(3), Algebra(2), Hermitian(3), Spinor(2)], ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_elements_travel_between_ranks(element, precision):
     def run(grid):

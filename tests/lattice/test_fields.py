@@ -22,6 +22,7 @@ ELEMENTS = [
     jali.Matrix(2, 3),
     jali.SU(2),
     jali.Algebra(3),
+    jali.Hermitian(3),
     jali.Spinor(3),
 ]
 
@@ -35,6 +36,8 @@ def values(element, shape, seed=0):
     if element.codec == "algebra":
         array = array - np.conj(np.swapaxes(array, -1, -2))
         array = array - np.trace(array, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) / 3
+    if element.codec == "hermitian":
+        array = array + np.conj(np.swapaxes(array, -1, -2))
     return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Field, Lattice, Real, StorageError
+from jali import Field, Hermitian, Lattice, Real, StorageError
 from jali.comm.virtual import virtual_ranks
 from jali.lattice.overflow import MOST_LEFT
 
@@ -228,3 +228,14 @@ def test_a_sum_over_what_an_earlier_call_could_not_store_is_an_error(ranks):
         return lattice.sum(norm2_of, y)
 
     assert virtual_ranks(ranks, body) == [24.0] * ranks
+
+
+def test_matrices_of_independent_reals_are_counted_once_a_site():
+    lattice = Lattice(4, 3)
+    a = np.zeros((4, 3, 3, 3)) + np.eye(3)
+    a[1, 2] = [[1e6, 1e6, 0], [1e6, 1, 0], [0, 0, 1]]
+    wide, h = Field(lattice, Hermitian(3)), Field(lattice, Hermitian(3), storage="float16")
+    wide[...] = a
+    h[...] = 1.0 * wide
+    with pytest.raises(StorageError, match="1 site"):
+        h[0, 0]

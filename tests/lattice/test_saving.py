@@ -19,6 +19,7 @@ from jali import (
     Complex,
     Field,
     FileFormatError,
+    Hermitian,
     Integer,
     JaliError,
     Lattice,
@@ -52,6 +53,8 @@ ELEMENTS = [
     SU(3),
     Algebra(1),
     Algebra(3),
+    Hermitian(1),
+    Hermitian(3),
     Spinor(3),
 ]
 
@@ -74,6 +77,8 @@ def random_values(element, shape: tuple[int, ...], precision: str = "float64", s
         values = values - values.conj().swapaxes(-1, -2)
         if n > 1:
             values -= np.trace(values, axis1=-2, axis2=-1)[..., None, None] * np.eye(n) / n
+    if element.codec == "hermitian":
+        values = values + values.conj().swapaxes(-1, -2)
     return values.astype(element.numpy_dtype(precision))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from jali.codegen.ir import Node, offset_text
-from jali.codegen.packings import ALGEBRA, PLAIN
+from jali.codegen.packings import ALGEBRA, HERMITIAN, PLAIN
 from jali.codegen.storage_formats import Stored
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ class Access:
         source = self.operand(w)
         if self.prefetched:
             w.line(f"prefetch<{storage.reals}>({w.field(self.slot)}, {self.ahead(w)});")
-        late = self.phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
+        late = self.phased and packing not in (
+            PLAIN,
+            ALGEBRA,
+            HERMITIAN,
+        )  # the factor is that of what is decoded
         array = self.fetch(w, node, storage, source, self.phased and not late)
         if not packing.decode:
             w.keep_array(node, array)

@@ -85,7 +85,8 @@ class Builder:
             found = self._known[key] = Node(len(self.nodes), node.op, args, attrs, node.type)
             self.nodes.append(found)
             found.where, found.loops = node.where, node.loops if loops is None else loops
-            found.antihermitian, found.phase = node.antihermitian, node.phase
+            found.keep_symmetry(node)
+            found.phase = node.phase
         return found
 
     def check(self, node: Node) -> None:

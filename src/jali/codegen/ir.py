@@ -23,7 +23,18 @@ def _printable(name: str) -> str:
 class Node:
     """One value: an operation on other nodes. Compared by identity; equal expressions are the same object."""
 
-    __slots__ = ("antihermitian", "args", "attrs", "loops", "number", "op", "phase", "type", "where")
+    __slots__ = (
+        "antihermitian",
+        "args",
+        "attrs",
+        "hermitian",
+        "loops",
+        "number",
+        "op",
+        "phase",
+        "type",
+        "where",
+    )
 
     def __init__(self, number: int, op: str, args: tuple[Node, ...], attrs: tuple[Any, ...], type: Type):
         self.number = number
@@ -33,8 +44,14 @@ class Node:
         self.type = type
         self.where = ""
         self.antihermitian = False  # known to be traceless anti-Hermitian
+        self.hermitian = False  # known to be Hermitian, or real and symmetric
         self.phase = False  # made of links of U(1): a 1 x 1 matrix that numbers of the site make a number
         self.loops: frozenset[int] = frozenset()  # repeat_until bodies this value varies in
+
+    def keep_symmetry(self, *of: Node) -> None:
+        """Its symmetry is known to be that which all of these values have."""
+        self.antihermitian |= all([a.antihermitian for a in of])
+        self.hermitian |= all([a.hermitian for a in of])
 
     def __repr__(self) -> str:
         inside = ", ".join([f"%{a.number}" for a in self.args] + [repr(a) for a in self.attrs])

@@ -32,6 +32,7 @@ PRELUDE = (
     "elementary",
     "matrix",
     "group",
+    "hermitian",
     "random",
     "kernel",
 )

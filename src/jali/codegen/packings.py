@@ -35,13 +35,21 @@ def is_group(element: Element, *orders: int) -> bool:
     return element == SU(shape[0])
 
 
-PLAIN = Packing("plain", lambda e: e.type.reals, lambda e: e.codec != "algebra", exact=True)
+PLAIN = Packing("plain", lambda e: e.type.reals, lambda e: e.codec == "plain", exact=True)
 ALGEBRA = Packing(
     "algebra",
     lambda e: e.stored_reals,
     lambda e: e.codec == "algebra",
     "algebra_encode",
     "algebra_decode",
+    exact=True,
+)
+HERMITIAN = Packing(
+    "hermitian",
+    lambda e: e.stored_reals,
+    lambda e: e.codec == "hermitian",
+    "hermitian_encode",
+    "hermitian_decode",
     exact=True,
 )
 SPIN_FIRST = Packing(

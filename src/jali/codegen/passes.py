@@ -107,7 +107,8 @@ def multiply_adds(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
         assert fusion is not None
         mine, other = args if first else args[::-1]
         found = fusion.make(nodes, described(node).sign, mine, other, first)
-        found.where, found.antihermitian = node.where, node.antihermitian
+        found.where = node.where
+        found.keep_symmetry(node)
         return found
 
     made = rebuild(Builder(programs[0].precision), roots, rule)

@@ -29,7 +29,7 @@ def copy_program(source: Stored, target: Stored, precision: str, ndim: int) -> S
     precision = decoding(precision, source.format, target.format)
     here = (0,) * ndim
     value = leaves.load(Builder(), 0, here, source.element.type)
-    value.antihermitian = source.element.codec == "algebra"
+    leaves.know_symmetry(value, source.element)
     slots = [FieldSlot("source", source), FieldSlot("target", target)]
     return SiteProgram("recode", ndim, precision, slots, [], [], [Store(1, here, value, "recode")], [])
 

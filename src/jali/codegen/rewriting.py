@@ -61,9 +61,10 @@ def rebuild(
         assert len(found.loops) == len(node.loops), (
             f"{node!r} varies in other loops than what takes its place"
         )
-        assert found.antihermitian or not node.antihermitian, (
-            f"{node!r} is anti-Hermitian, and its users rely on that"
-        )
+        for symmetry in ("antihermitian", "hermitian"):
+            assert getattr(found, symmetry) >= getattr(node, symmetry), (
+                f"{node!r} is {symmetry}, and its users rely on that"
+            )
         made[node.number] = found
     return made
 

@@ -86,7 +86,7 @@ class Trace:
         if any(written == slot for written, _ in self.stores):
             field.reads_after.setdefault(offset, user_line())
         node = leaves.load(self.builder, slot, offset, field.element.type)
-        node.antihermitian = field.element.codec == "algebra"
+        leaves.know_symmetry(node, field.element)
         node.phase = field.element.name == "U(1)"
         return node
 
@@ -110,7 +110,9 @@ class Trace:
         if (value.type.shape, want.shape) == ((1, 1), ()):  # a number of U(1)
             value = conversions.element(self.builder, value, 0)
         elif (value.type.shape, want.shape) == ((), (1, 1)) and value.type.kind != "bool":
+            real = value.type.kind != "complex"
             value = conversions.build(self.builder, Type(value.type.kind, (1, 1)), [value])
+            value.hermitian |= real
         if value.type.shape != want.shape:
             raise trace_error(
                 f"a {value.type} cannot be stored in {field.name}, which holds {field.element} ({want})"
@@ -124,6 +126,11 @@ class Trace:
             raise trace_error(
                 f"{field.name} holds {field.element}, traceless anti-Hermitian matrices; "
                 "apply .traceless_antihermitian() to the value first"
+            )
+        if field.element.codec == "hermitian" and not value.hermitian:
+            raise trace_error(
+                f"{field.name} holds {field.element}, Hermitian matrices, and the value is not known to be one: sums, real multiples and "
+                "inverses of Hermitian matrices are, and .hermitian() is the Hermitian part of any value"
             )
         field.writes.setdefault(offset, user_line())
         self.stores.pop((slot, offset), None)

@@ -25,6 +25,7 @@ from jali.codegen.arithmetics import ARITHMETICS, IEEE_PRECISIONS, at_least
 from jali.codegen.packings import (
     ALGEBRA,
     EIGHT_OF_SU3,
+    HERMITIAN,
     PLAIN,
     ROWS_OF_SU2,
     ROWS_OF_SU3,
@@ -36,6 +37,7 @@ from jali.codegen.types import Element, Vector
 from jali.errors import LayoutError
 from jali.files import value_shown
 
+_OF_CODECS = {"plain": PLAIN, "algebra": ALGEBRA, "hermitian": HERMITIAN}
 WIDEST_PACKET = 16  # bytes that a thread of a device loads at once
 
 
@@ -101,7 +103,7 @@ class Stored:
     @property
     def packing(self) -> Packing:
         """Which numbers are kept."""
-        return self.format.packing or (ALGEBRA if self.element.codec == "algebra" else PLAIN)
+        return self.format.packing or _OF_CODECS[self.element.codec]
 
     @functools.cached_property
     def reals(self) -> int:

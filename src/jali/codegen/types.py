@@ -51,10 +51,11 @@ class Type:
 
 @dataclass(frozen=True)
 class Element:
-    """What a field holds at each site. Use the constructors `Real`, `Complex`, `Vector`, `Matrix`, `SU`, `Algebra`, `Spinor`.
+    """What a field holds at each site. Use the constructors `Real`, `Complex`, `Vector`, `Matrix`, `SU`, `Algebra`, `Hermitian`,
+    `Spinor`.
 
-    `codec` is how the value is stored: `plain` (every real, row by row, re and im interleaved) or `algebra`
-    (the n*n - 1 independent reals of a traceless anti-Hermitian matrix).
+    `codec` is how the value is stored: `plain` (every real, row by row, re and im interleaved), `algebra` (the n*n - 1 independent
+    reals of a traceless anti-Hermitian matrix) or `hermitian` (the n*n of a Hermitian one).
     """
 
     name: str
@@ -80,7 +81,7 @@ class Element:
         if self.codec == "algebra":
             n = self.type.shape[0]
             return max(1, n * n - 1)
-        return self.type.reals
+        return self.type.size if self.codec == "hermitian" else self.type.reals
 
     @property
     def numpy_shape(self) -> tuple[int, ...]:
@@ -92,12 +93,14 @@ class Element:
         return ARITHMETICS[precision].dtype(self.type.kind)
 
     def check(self, array: np.ndarray, precision: str) -> None:
-        """Raises LayoutError for numbers of another kind and for whole numbers that this precision cannot hold, StorageError for others
-        that it cannot."""
+        """Raises LayoutError for numbers of another kind, matrices of another symmetry and whole numbers that this precision cannot hold,
+        StorageError for others that it cannot."""
         if self.type.kind == "real" and np.iscomplexobj(array):
             raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
         if self.type.kind == "int" and array.dtype.kind not in "iub":
             raise LayoutError(f"{self.name} holds whole numbers, the array is {array.dtype}")
+        if self.codec == "hermitian":
+            _check_hermitian(self, array, precision)
         dtype = self.numpy_dtype(precision)
         if not array.size or np.can_cast(array.dtype, dtype, "safe"):
             return
@@ -136,6 +139,8 @@ class Element:
         lead = array.shape[: array.ndim - len(self.type.shape)]
         if self.codec == "algebra":
             return np.ascontiguousarray(_algebra_to_reals(array), dtype=precision)
+        if self.codec == "hermitian":
+            return np.ascontiguousarray(_hermitian_to_reals(array), dtype=precision)
         array = np.ascontiguousarray(array)
         return array.view(precision).reshape(*lead, self.stored_reals)
 
@@ -146,6 +151,8 @@ class Element:
             return reals[..., 0]
         if self.codec == "algebra":
             return _reals_to_algebra(reals, self.type.shape[0])
+        if self.codec == "hermitian":
+            return _reals_to_hermitian(reals, self.type.shape[0])
         dtype = self.numpy_dtype(str(reals.dtype))
         array = np.ascontiguousarray(reals).view(dtype).reshape(*lead, *self.type.shape)
         return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if self.spinor else array
@@ -179,6 +186,44 @@ def _reals_to_algebra(reals: np.ndarray, n: int) -> np.ndarray:
         a[..., i, i] = 1j * reals[..., k + i]
     a[..., n - 1, n - 1] = -sum(a[..., i, i] for i in range(n - 1))
     return a
+
+
+def _hermitian_to_reals(a: np.ndarray) -> np.ndarray:
+    rows, cols = np.triu_indices(a.shape[-1], 1)
+    upper = np.stack([a[..., rows, cols].real, a[..., rows, cols].imag], axis=-1)
+    diagonal = np.diagonal(a, axis1=-2, axis2=-1).real
+    return np.concatenate([upper.reshape(*a.shape[:-2], 2 * rows.size), diagonal], axis=-1)
+
+
+def _reals_to_hermitian(reals: np.ndarray, n: int) -> np.ndarray:
+    rows, cols = np.triu_indices(n, 1)
+    a = np.zeros((*reals.shape[:-1], n, n), np.result_type(reals.dtype, np.complex64))
+    upper = reals[..., : 2 * rows.size].reshape(*reals.shape[:-1], rows.size, 2)
+    a.real[..., rows, cols], a.imag[..., rows, cols] = upper[..., 0], upper[..., 1]
+    a.real[..., cols, rows], a.imag[..., cols, rows] = upper[..., 0], -upper[..., 1]
+    a.real[..., range(n), range(n)] = reals[..., 2 * rows.size :]
+    return a
+
+
+def _check_hermitian(element: Element, array: np.ndarray, precision: str) -> None:
+    """Raises LayoutError for matrices that differ from their adjoints by more than many roundings, as arrays of NumPy are computed."""
+    try:
+        shape = np.broadcast_shapes(array.shape, element.type.shape)
+    except ValueError:
+        return  # what is wrong with its shape is found by others
+    a = np.broadcast_to(array, shape)
+    if shape[-2:] != element.type.shape:
+        return
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(a - np.swapaxes(a, -1, -2).conj()).max(axis=(-2, -1), initial=0.0)
+        size = np.abs(a).max(axis=(-2, -1), initial=0.0)
+    narrow = precision if array.dtype.char not in "fFe" else "float32"
+    wrong = difference > size * ARITHMETICS[narrow].epsilon ** 0.5
+    if wrong.any():
+        raise LayoutError(
+            f"{element.name} holds Hermitian matrices; {int(wrong.sum())} of those given differ from their adjoints, by up to "
+            f"{float(difference[wrong].max()):.3g}: (a + np.swapaxes(a, -1, -2).conj()) / 2 is Hermitian"
+        )
 
 
 def _positive(name: str, *numbers: Any) -> None:
@@ -235,6 +280,12 @@ def Algebra(n: int) -> Element:
     return Element(f"Algebra({n})", Type("complex", (n, n)), codec="algebra")
 
 
+def Hermitian(n: int) -> Element:
+    """A Hermitian matrix per site, stored as its n * n independent reals."""
+    _positive("Hermitian", n)
+    return Element(f"Hermitian({n})", Type("complex", (n, n)), codec="hermitian")
+
+
 def Spinor(n: int = 3) -> Element:
     """Four spins by `n` colours per site. In a kernel a complex `(n, 4)` matrix, in NumPy `(4, n)`."""
     _positive("Spinor", n)
@@ -244,7 +295,17 @@ def Spinor(n: int = 3) -> Element:
 def element_named(name: str) -> Element:
     """The element that prints as this text: "SU(3)", "Vector(2, real)". Raises LayoutError where none does."""
     match = re.fullmatch(r"(\w+)(?:\((\d{1,6}(?:, \d{1,6})*)(, real)?\))?", name)
-    kinds: tuple[Callable[..., Element], ...] = (Real, Integer, Complex, Vector, Matrix, SU, Algebra, Spinor)
+    kinds: tuple[Callable[..., Element], ...] = (
+        Real,
+        Integer,
+        Complex,
+        Vector,
+        Matrix,
+        SU,
+        Algebra,
+        Hermitian,
+        Spinor,
+    )
     makers = {f.__name__: f for f in kinds}
     if name == "U(1)":
         return SU(1)

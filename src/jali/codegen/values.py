@@ -6,6 +6,7 @@ operations that name one; mistakes in types are found there and reported at the 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -459,6 +460,41 @@ class Value(Symbol):
         """Rows and columns exchanged."""
         return Value(matrices.transpose(builder(), self.node))
 
+    def reshape(self, *shape: Any) -> Value:
+        """The same components, row by row, as a vector `v.reshape(n)` or matrix `v.reshape(n, m)`; one extent may be -1."""
+        type, nodes = self.node.type, builder()
+        extents = self._extents(shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)
+        parts = [
+            conversions.element(nodes, self.node, k) if type.shape else self.node for k in range(type.size)
+        ]
+        return Value(conversions.build(nodes, Type(type.kind, extents), parts))
+
+    def _extents(self, given: Sequence[Any]) -> tuple[int, ...]:
+        """The shape that is meant, with what -1 stands for. Raises TraceError where it has another number of components."""
+        type = self.node.type
+        if type.kind == "bool":
+            raise trace_error("a condition has no components to reshape")
+        try:
+            extents = [operator.index(n) for n in given]
+        except TypeError:
+            raise trace_error(f"reshape takes whole numbers, not {value_shown(tuple(given))}") from None
+        if extents.count(-1) == 1:
+            known = -math.prod(extents)
+            extents[extents.index(-1)] = type.size // known if known > 0 else 0
+        if len(extents) not in (1, 2) or min(extents) < 1 or math.prod(extents) != type.size:
+            raise trace_error(
+                f"a {type} has {type.size} components and is no vector or matrix of shape {value_shown(tuple(given))}"
+            )
+        return tuple(extents)
+
+    def diagonal(self) -> Value:
+        """The diagonal of a matrix, a vector."""
+        matrices.need_matrix(self.node, "diagonal")
+        rows, columns = self.node.type.shape
+        nodes, n = builder(), min(rows, columns)
+        parts = [conversions.element(nodes, self.node, k * (columns + 1)) for k in range(n)]
+        return Value(conversions.build(nodes, Type(self.node.type.kind, (n,)), parts))
+
     def exp(self) -> Value:
         """Exponential of a number or a square matrix."""
         if self.node.type.shape:
@@ -497,7 +533,7 @@ def where(condition: Any, a: Any, b: Any) -> Value:
 
 def matrix(rows: Sequence[Sequence[Any]]) -> Value:
     """A matrix from its rows of numbers."""
-    if not _is_list(rows) or not all(map(_is_list, rows)):
+    if not is_list(rows) or not all(map(is_list, rows)):
         raise trace_error("jali.matrix needs a list of rows: [[a, b], [c, d]]")
     nodes = [[lift(v) for v in row] for row in rows]
     if not nodes or not nodes[0] or any(len(row) != len(nodes[0]) for row in nodes):
@@ -508,7 +544,7 @@ def matrix(rows: Sequence[Sequence[Any]]) -> Value:
 
 def vector(components: Sequence[Any]) -> Value:
     """A vector from its components."""
-    if not _is_list(components):
+    if not is_list(components):
         raise trace_error("jali.vector needs a list of components: [a, b]")
     nodes = [lift(v) for v in components]
     if not nodes:
@@ -516,7 +552,8 @@ def vector(components: Sequence[Any]) -> Value:
     return Value(conversions.build(builder(), Type(_kind(nodes, "vector"), (len(nodes),)), nodes))
 
 
-def _is_list(value: Any) -> bool:
+def is_list(value: Any) -> bool:
+    """Whether it is a list of values, and no value itself."""
     return isinstance(value, Iterable) and not isinstance(value, Symbol | str | bytes | dict)
 
 
@@ -562,7 +599,9 @@ def identity(n: int) -> Value:
         )
     n = operator.index(n)
     parts = [leaves.exact(nodes, float(i == j)) for i in range(n) for j in range(n)]
-    return UnitMatrix(conversions.build(nodes, Type("real", (n, n)), parts))
+    unit = conversions.build(nodes, Type("real", (n, n)), parts)
+    unit.hermitian = True
+    return UnitMatrix(unit)
 
 
 def zero(element: Element | Type) -> Value:

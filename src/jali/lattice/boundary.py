@@ -92,7 +92,7 @@ class Boundary:
     def factors(self, element: Element, windings: np.ndarray, precision: str) -> np.ndarray:
         """Factors per class and lane, from how often each lane crosses the boundary (`[class][ndim][lane]`).
 
-        Complex elements: `[class][re, im][lane]`; others and algebras: `[class][lane]`.
+        Complex elements: `[class][re, im][lane]`; others, algebras and Hermitian matrices: `[class][lane]`.
         """
         total = np.ones((windings.shape[0], windings.shape[2]), complex)
         for axis, condition in enumerate(self.conditions):
@@ -113,7 +113,7 @@ class Boundary:
 
 def _is_real(element: Element) -> bool:
     """Whether its factors are real numbers."""
-    return element.type.kind != "complex" or element.codec == "algebra"
+    return element.type.kind != "complex" or element.codec != "plain"
 
 
 def _condition(condition: Any, axis: int, element: Element) -> Any:

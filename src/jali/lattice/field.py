@@ -506,7 +506,7 @@ class Field(FieldArithmetic):
         self._not_while_tracing()
         if isinstance(value, FieldArithmetic):
             value = value[...]
-        if chosen.components and (self.element.codec == "algebra" or self.stored.format.packing):
+        if chosen.components and (self.element.codec != "plain" or self.stored.format.packing):
             raise LayoutError(
                 f"{self.name} keeps {self.stored} of each {self.element}: set whole elements, not components"
             )

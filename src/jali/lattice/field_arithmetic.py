@@ -20,7 +20,7 @@ from jali.codegen import state as tracing
 from jali.codegen.arithmetics import IEEE_PRECISIONS, widest
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import Operation
-from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
+from jali.codegen.types import Complex, Element, Hermitian, Integer, Matrix, Real, Type, Vector
 from jali.codegen.values import METHODS, Value
 from jali.errors import LayoutError
 from jali.files import name_shown, value_shown
@@ -30,6 +30,13 @@ from jali.lattice.scalars import Scalar
 
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
+
+_KEEPS_HERMITIAN = (
+    "hermitian",
+    "inverse",
+    "adjoint",
+    "conj",
+)  # operations of a Hermitian matrix that give one
 
 MANY_OPERANDS = 32
 """Fields and numbers of an expression above which a warning is given."""
@@ -141,6 +148,10 @@ class FieldArithmetic:
         inverse: Callable[[], FieldExpression]
         reunitarise: Callable[[], FieldExpression]
         traceless_antihermitian: Callable[[], FieldExpression]
+        hermitian: Callable[[], FieldExpression]
+        cholesky: Callable[[], FieldExpression]
+        solve: Callable[[Any], FieldExpression]
+        log_det: Callable[[], FieldExpression]
         dot: Callable[[Any], FieldExpression]
         outer: Callable[[Any], FieldExpression]
 
@@ -505,7 +516,7 @@ def _warn_of_length(lattice: Any) -> None:
 
 
 def _element_of(type: Type, expression: FieldExpression) -> Element:
-    """What a field of values of this type holds: a spinor if its fields do, an algebra where it is kept."""
+    """What a field of values of this type holds: a spinor if its fields do, an algebra or Hermitian matrices where these are kept."""
     for element in (field.element for field in expression.members):
         if element.spinor and element.type.shape == type.shape:
             return (
@@ -516,6 +527,8 @@ def _element_of(type: Type, expression: FieldExpression) -> Element:
     kept = _kept(expression)
     if isinstance(kept, Element) and kept.codec == "algebra":
         return kept
+    if kept == "hermitian" and type.kind == "complex":
+        return Hermitian(type.shape[0])
     if not type.shape:
         return {"complex": Complex, "real": Real, "int": Integer}[type.kind]()
     kind = "real" if type.kind == "real" else "complex"
@@ -549,11 +562,12 @@ def _boundary_of(expression: FieldExpression) -> Any:
 
 
 def _kept(expression: FieldExpression) -> Any:
-    """The element of all fields where they are added, and multiplied by real numbers; else None."""
+    """The element of all fields where they are added, and multiplied by real numbers, "hermitian" for what is known to be so; else None."""
 
     def of_operand(operand: Operand) -> Any:
         if operand.is_field:
-            return expression.members[operand.place].element
+            element = expression.members[operand.place].element
+            return "hermitian" if element.codec == "hermitian" else element
         return "real" if isinstance(expression.numbers[operand.place], float) else None
 
     def of_call(call: Call, a: Any, b: Any = None) -> Any:
@@ -561,6 +575,10 @@ def _kept(expression: FieldExpression) -> Any:
             return a if a == b else None
         if call.function is operator.mul and "real" in (a, b):
             return b if a == "real" else a
+        if (method := METHODS.get(call.function)) is not None and a == "hermitian":
+            return a if method.name in _KEEPS_HERMITIAN else None
+        if method is not None and method.name == "hermitian":
+            return "hermitian"
         is_kept = call.function in (operator.neg, operator.pos) or (
             call.function is operator.truediv and b == "real"
         )

@@ -13,6 +13,7 @@ import numpy as np
 from jali.codegen.language import conversions, elementary
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation
+from jali.codegen.shapes import concatenate, diagonal, stack
 from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
@@ -157,8 +158,10 @@ __all__ = [
     "atan2",
     "ceil",
     "complex_",
+    "concatenate",
     "cos",
     "cosh",
+    "diagonal",
     "exp",
     "floor",
     "identity",
@@ -172,6 +175,7 @@ __all__ = [
     "sin",
     "sinh",
     "sqrt",
+    "stack",
     "tan",
     "tanh",
     "vector",

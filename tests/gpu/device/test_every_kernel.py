@@ -29,6 +29,7 @@ QUICK = {
 WHOLE = {
     "language/test_operations.py": (32, 0),
     "language/test_writes.py": (75, 2),
+    "language/test_hermitian.py": (30, 0),
     "language/test_neighbours.py": (70, 0),
     "language/test_sums.py": (60, 60),
     "language/test_extremes.py": (60, 60),

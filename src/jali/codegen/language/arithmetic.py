@@ -80,7 +80,7 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     if (folded := _folded(nodes, a, b, operator.add if op == "add" else operator.sub)) is not None:
         return folded
     result = nodes.node(op, (a, b), (), a.type)
-    result.antihermitian = a.antihermitian and b.antihermitian
+    result.keep_symmetry(a, b)
     return result
 
 
@@ -128,7 +128,7 @@ def neg(nodes: Builder, a: Node) -> Node:
     if neg.made(a):
         return a.args[0]
     result = nodes.node("neg", (a,), (), a.type)
-    result.antihermitian = a.antihermitian
+    result.keep_symmetry(a)
     return result
 
 
@@ -254,7 +254,9 @@ def mul(nodes: Builder, a: Node, b: Node) -> Node:
         return nodes.node("mul", (a, b), (), b.type)
     if b.type.shape and (is_exact(b) or (a.type.kind == "complex" and b.type.kind != "complex")):
         parts = [mul(nodes, a, element(nodes, b, k)) for k in range(b.type.size)]
-        return build(nodes, Type(kind, b.type.shape), parts)
+        result = build(nodes, Type(kind, b.type.shape), parts)
+        result.hermitian |= b.hermitian and a.type.kind != "complex"
+        return result
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
     b = convert(nodes, b, "real") if b.type.kind == "int" else b
     if a.type.kind == "complex" and b.type.kind == "real":
@@ -263,7 +265,8 @@ def mul(nodes: Builder, a: Node, b: Node) -> Node:
             return complex_number(nodes, *parts)
         a, b = b, a
     result = nodes.node("mul", (a, b), (), b.type)
-    result.antihermitian = b.antihermitian and a.type.kind == "real"
+    if a.type.kind == "real":
+        result.keep_symmetry(b)
     return result
 
 
@@ -311,7 +314,8 @@ def div(nodes: Builder, a: Node, b: Node) -> Node:
     if a.type.kind == "real" and b.type.kind == "complex":
         a = convert(nodes, a, "complex")
     result = nodes.node("div", (a, b), (), a.type)
-    result.antihermitian = a.antihermitian and b.type.kind == "real"
+    if b.type.kind == "real":
+        result.keep_symmetry(a)
     return result
 
 
@@ -334,4 +338,6 @@ def conj(nodes: Builder, a: Node) -> Node:
         return (exact if is_exact(a) else const)(nodes, a.attrs[0].conjugate())
     if conj.made(a):
         return a.args[0]
-    return nodes.node("conj", (a,), (), a.type)
+    result = nodes.node("conj", (a,), (), a.type)
+    result.hermitian |= a.hermitian
+    return result

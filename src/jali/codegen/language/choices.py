@@ -108,5 +108,5 @@ def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     if not (a.type.kind == "bool" and b.type.kind == "bool"):
         a, b = common(nodes, a, b, "where")
     result = nodes.node("where", (condition, a, b), (), a.type)
-    result.antihermitian = a.antihermitian and b.antihermitian
+    result.keep_symmetry(a, b)
     return result

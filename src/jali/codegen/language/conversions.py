@@ -95,7 +95,9 @@ def convert(nodes: Builder, a: Node, kind: str) -> Node:
         return convert(nodes, to_real(nodes, a), kind)
     if a.type.shape:
         parts = [convert(nodes, element(nodes, a, k), kind) for k in range(a.type.size)]
-        return build(nodes, Type(kind, a.type.shape), parts)
+        result = build(nodes, Type(kind, a.type.shape), parts)
+        result.hermitian |= a.hermitian
+        return result
     return nodes.node("complex", (a, const(nodes, 0.0)), (), COMPLEX)
 
 
@@ -103,7 +105,9 @@ def zero_of(nodes: Builder, type: Type) -> Node:
     """The zero of a type, of which nothing is left in a sum."""
     scalar = exact(nodes, {"complex": 0.0j, "int": 0}.get(type.kind, 0.0))
     result = build(nodes, type, [scalar] * type.size) if type.shape else scalar
-    result.antihermitian = type.kind == "complex" and len({*type.shape}) == 1 and len(type.shape) == 2
+    if len({*type.shape}) == 1 and len(type.shape) == 2:
+        result.antihermitian |= type.kind == "complex"
+        result.hermitian = True
     return result
 
 

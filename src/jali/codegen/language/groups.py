@@ -1,4 +1,5 @@
-"""Functions of square matrices that groups need: determinant, inverse, exponential, projections to the group and its algebra."""
+"""Functions of square matrices that groups need: determinant, inverse, exponential, projections to the group, its algebra and the
+Hermitian matrices."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ def _function(name: str) -> Text:
     return text
 
 
-def _square(nodes: Builder, a: Node, what: str) -> Node:
+def square_matrix(nodes: Builder, a: Node, what: str) -> Node:
     """A square matrix as a complex one; sentences about what it is not begin with `what`."""
     need_matrix(a, what, square=True)
     return convert(nodes, a, "complex")
 
 
-def _as_given(nodes: Builder, given: Node, result: Node) -> Node:
+def as_given(nodes: Builder, given: Node, result: Node) -> Node:
     """A result that is real where the matrix was."""
     return real(nodes, result) if given.type.kind == "real" else result
 
@@ -45,7 +46,7 @@ def _det_flops(node: Node) -> int:
 @operation("det", _function("det"), flops=_det_flops, method="det", of_bits=lambda node: "a determinant")
 def det(nodes: Builder, a: Node) -> Node:
     """Determinant of a square matrix."""
-    return _as_given(nodes, a, nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX))
+    return as_given(nodes, a, nodes.node("det", (square_matrix(nodes, a, "det"),), (), COMPLEX))
 
 
 @operation(
@@ -57,9 +58,12 @@ def det(nodes: Builder, a: Node) -> Node:
     degrees=((-1,),),
 )
 def inverse(nodes: Builder, a: Node) -> Node:
-    """Inverse of a square matrix."""
-    square = _square(nodes, a, "inverse")
-    return _as_given(nodes, a, nodes.node("inverse", (square,), (), square.type))
+    """Inverse of a square matrix; of a Hermitian one its Hermitian part, which is as accurate."""
+    square = square_matrix(nodes, a, "inverse")
+    found = nodes.node("inverse", (square,), (), square.type)
+    result = as_given(nodes, a, hermitian(nodes, found) if a.hermitian else found)
+    result.hermitian |= a.hermitian
+    return result
 
 
 def _expm(w: Writer, node: Node) -> None:
@@ -74,8 +78,8 @@ def _expm(w: Writer, node: Node) -> None:
 )
 def expm(nodes: Builder, a: Node) -> Node:
     """Exponential of a square matrix; an element of the group, of a traceless anti-Hermitian one."""
-    square = _square(nodes, a, "exp")
-    return _as_given(nodes, a, nodes.node("expm", (square,), (square.antihermitian,), square.type))
+    square = square_matrix(nodes, a, "exp")
+    return as_given(nodes, a, nodes.node("expm", (square,), (square.antihermitian,), square.type))
 
 
 @operation(
@@ -88,8 +92,8 @@ def expm(nodes: Builder, a: Node) -> Node:
 def reunitarise(nodes: Builder, a: Node) -> Node:
     """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is
     one; for n = 2 the nearest SU(2) matrix, for n = 1 the number divided by its modulus."""
-    square = _square(nodes, a, "reunitarise")
-    return _as_given(nodes, a, nodes.node("reunitarise", (square,), (), square.type))
+    square = square_matrix(nodes, a, "reunitarise")
+    return as_given(nodes, a, nodes.node("reunitarise", (square,), (), square.type))
 
 
 @operation(
@@ -102,7 +106,24 @@ def antihermitian(nodes: Builder, a: Node) -> Node:
     """(A - A^dagger) / 2 minus its trace part; for n = 1 the imaginary part."""
     if a.antihermitian:
         return a
-    square = _square(nodes, a, "traceless_antihermitian")
-    result = _as_given(nodes, a, nodes.node("antihermitian", (square,), (), square.type))
+    square = square_matrix(nodes, a, "traceless_antihermitian")
+    result = as_given(nodes, a, nodes.node("antihermitian", (square,), (), square.type))
     result.antihermitian = result.type.kind == "complex"
+    return result
+
+
+@operation(
+    "hermitian",
+    _function("hermitian_part"),
+    flops=lambda node: 2 * node.type.reals,
+    method="hermitian",
+    degrees=((1,), (-1,)),
+)
+def hermitian(nodes: Builder, a: Node) -> Node:
+    """The Hermitian part (A + A^dagger) / 2 of a square matrix."""
+    if a.hermitian:
+        return a
+    square = square_matrix(nodes, a, "hermitian")
+    result = as_given(nodes, a, nodes.node("hermitian", (square,), (), square.type))
+    result.hermitian = True
     return result

@@ -70,5 +70,6 @@ def received_value(nodes: Builder, item: Node, index: int) -> Node:
     """One of the values of a halo item."""
     value = item.args[index]
     node = nodes.node("received_value", (item,), (index,), value.type)
-    node.antihermitian, node.phase = value.antihermitian, value.phase
+    node.keep_symmetry(value)
+    node.phase = value.phase
     return node

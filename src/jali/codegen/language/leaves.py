@@ -9,7 +9,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import described, operation
-from jali.codegen.types import Type
+from jali.codegen.types import Element, Type
 
 if TYPE_CHECKING:
     from jali.codegen.writer import Writer
@@ -217,6 +217,12 @@ def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node
     return nodes.node("load", (), (slot, offset), type)
 
 
+def know_symmetry(node: Node, element: Element) -> None:
+    """What a field of this element is known to hold."""
+    node.antihermitian |= element.codec == "algebra"
+    node.hermitian |= element.codec == "hermitian"
+
+
 def _stored(w: Writer, node: Node) -> None:
     w.stored(node)
 
@@ -225,7 +231,7 @@ def _stored(w: Writer, node: Node) -> None:
 def stored(nodes: Builder, slot: int, value: Node) -> Node:
     """What a field gives back after a value was written to it: encoded and decoded."""
     node = nodes.node("stored", (value,), (slot,), value.type)
-    node.antihermitian = value.antihermitian
+    node.keep_symmetry(value)
     return node
 
 

@@ -198,8 +198,10 @@ def adjoint(nodes: Builder, a: Node) -> Node:
         raise trace_error(f"{a.type} has no dagger; use v.dot(w) for the product of v-dagger and w")
     if adjoint.made(a):
         return a.args[0]
+    if a.hermitian:
+        return a  # but for signs of zeros
     result = nodes.node("adjoint", (a,), (), Type(a.type.kind, a.type.shape[::-1]))
-    result.antihermitian = a.antihermitian  # it is -a but for signs of zeros
+    result.keep_symmetry(a)  # an anti-Hermitian one is -a but for signs of zeros
     return result
 
 
@@ -208,7 +210,9 @@ def transpose(nodes: Builder, a: Node) -> Node:
     need_matrix(a, "transpose")
     rows, cols = a.type.shape
     parts = [element(nodes, a, i * cols + j) for j in range(cols) for i in range(rows)]
-    return build(nodes, Type(a.type.kind, (cols, rows)), parts)
+    result = build(nodes, Type(a.type.kind, (cols, rows)), parts)
+    result.hermitian |= a.hermitian
+    return result
 
 
 # ---- traces --------------------------------------------------------------------------------------------
