@@ -456,19 +456,19 @@ def test_a_loop_that_a_write_and_sums_use_is_counted_once():
     out = Field(lattice, Real())
 
     @jali.site_function
-    def write_and_sum(X, out, rng, total, highest, by_name):
+    def write_and_sum(X, out, rng, total, highest, per_slice):
         u = attempt_below(X, rng, 0.3, limit=2)
         out[X + X.directions()[0]] = u
         total += u
         highest.max(u)
-        by_name[X.coordinate(1)] += u
+        per_slice[X.coordinate(1)] += u
 
-    total, highest, by_name = lattice.reduce(write_and_sum, out, Random(4), bins=8)
+    total, highest, per_slice = lattice.reduce(write_and_sum, out, Random(4), bins=8)
     values = out[...]
     assert write_and_sum.exhausted == np.sum(values == -1) > 0
     assert total == pytest.approx(values.sum(), rel=1e-13)
     assert highest == values.max()
-    assert np.allclose(by_name, values.sum(axis=0), rtol=1e-13)
+    assert np.allclose(per_slice, values.sum(axis=0), rtol=1e-13)
 
 
 @pytest.mark.parametrize("wait", [True, False])
