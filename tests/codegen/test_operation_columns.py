@@ -32,11 +32,23 @@ def compares_an_operation(node: ast.AST) -> bool:
         for n in ast.walk(side)
         if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]
-    return bool(texts) and any(isinstance(side, ast.Attribute) and side.attr == "op" for side in sides)
+    of_operation = ("described", "operation", "method")
+    return bool(texts) and any(
+        isinstance(side, ast.Attribute)
+        and (side.attr == "op" or (side.attr == "name" and getattr(side.value, "id", "") in of_operation))
+        for side in sides
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ['n.op == "load"', '"load" != n.op', 'n.op in ("add", "sub")', 'a.op == b.op == "const"']
+    "text",
+    [
+        'method.name == "conj"',
+        'n.op == "load"',
+        '"load" != n.op',
+        'n.op in ("add", "sub")',
+        'a.op == b.op == "const"',
+    ],
 )
 def test_a_comparison_of_names_is_found(text: str) -> None:
     assert any(map(compares_an_operation, ast.walk(ast.parse(text))))

@@ -73,6 +73,8 @@ class Operation:
     fusion: Fusion | None = None  # of a product
     sign: int = 0  # of the second term of a sum: 1 or -1
     fused: bool = False  # a sum that is rounded together with a product
+    keeps_hermitian: bool = False  # of a Hermitian matrix it gives one
+    makes_hermitian: bool = False  # it gives one of any square matrix
 
     # where its value comes from
     constant: bool = False  # attrs[0] is a number that is known while tracing

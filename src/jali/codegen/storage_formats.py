@@ -401,10 +401,8 @@ def wires() -> list[str]:
 
 
 def on_the_wire(reals: int, precision: str, wire: str) -> Stored:
-    """How so many reals of the arithmetic travel in a halo item: by a format, or as they are, without any loss, where none is asked for
-    ("") or the arithmetic cannot decode it."""
-    if wire and precision not in FORMATS[wire].precisions:
-        wire = ""
+    """How so many reals of the arithmetic travel in a halo item: by a format, or ("") as they are, without any loss. Raises LayoutError
+    where the arithmetic cannot decode the format."""
     return stored(wire or precision, Vector(reals, kind="real"), precision)
 
 

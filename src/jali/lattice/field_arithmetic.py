@@ -31,13 +31,6 @@ from jali.lattice.scalars import Scalar
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
 
-_KEEPS_HERMITIAN = (
-    "hermitian",
-    "inverse",
-    "adjoint",
-    "conj",
-)  # operations of a Hermitian matrix that give one
-
 MANY_OPERANDS = 32
 """Fields and numbers of an expression above which a warning is given."""
 
@@ -576,8 +569,8 @@ def _kept(expression: FieldExpression) -> Any:
         if call.function is operator.mul and "real" in (a, b):
             return b if a == "real" else a
         if (method := METHODS.get(call.function)) is not None and a == "hermitian":
-            return a if method.name in _KEEPS_HERMITIAN else None
-        if method is not None and method.name == "hermitian":
+            return a if method.keeps_hermitian else None
+        if method is not None and method.makes_hermitian:
             return "hermitian"
         is_kept = call.function in (operator.neg, operator.pos) or (
             call.function is operator.truediv and b == "real"

@@ -33,7 +33,8 @@ MOST_APART = 256
 MOST_READ = 64
 """Real numbers that a function reads at a site, above which there are two kernels: a sum takes registers of a thread, which a heavy
 function lacks. With the adjoint Wilson operator, which reads 360, solves of 21 to 35 iterations on an H200 took 1.07 times as long (8^4,
-double precision) to 1.36 times (24^4, single precision). `benchmarks/cg.py` measures both."""
+double precision) to 1.36 times (24^4, single precision). `benchmarks/cg.py` measures both. The limit itself lies between that operator and the Laplace
+operator, which reads 9: nothing between them was measured."""
 
 
 def apply_inner(

@@ -329,7 +329,7 @@ def _conj(w: Writer, node: Node) -> None:
     w.assign(node, out)
 
 
-@operation("conj", _conj, renames=True, method="conj", degrees=((-1,),))
+@operation("conj", _conj, renames=True, method="conj", degrees=((-1,),), keeps_hermitian=True)
 def conj(nodes: Builder, a: Node) -> Node:
     """Complex conjugate of every component."""
     if a.type.kind != "complex":

@@ -56,6 +56,7 @@ def det(nodes: Builder, a: Node) -> Node:
     method="inverse",
     of_bits=lambda node: "an inverse",
     degrees=((-1,),),
+    keeps_hermitian=True,
 )
 def inverse(nodes: Builder, a: Node) -> Node:
     """Inverse of a square matrix; of a Hermitian one its Hermitian part, which is as accurate."""
@@ -118,6 +119,8 @@ def antihermitian(nodes: Builder, a: Node) -> Node:
     flops=lambda node: 2 * node.type.reals,
     method="hermitian",
     degrees=((1,), (-1,)),
+    keeps_hermitian=True,
+    makes_hermitian=True,
 )
 def hermitian(nodes: Builder, a: Node) -> Node:
     """The Hermitian part (A + A^dagger) / 2 of a square matrix."""

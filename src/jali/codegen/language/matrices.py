@@ -189,7 +189,7 @@ def _adjoint(w: Writer, node: Node) -> None:
     w.assign(node, out)
 
 
-@operation("adjoint", _adjoint, renames=True, method="dagger", degrees=((-1,),))
+@operation("adjoint", _adjoint, renames=True, method="dagger", degrees=((-1,),), keeps_hermitian=True)
 def adjoint(nodes: Builder, a: Node) -> Node:
     """Hermitian conjugate of a matrix, complex conjugate of a number."""
     if not a.type.shape:
