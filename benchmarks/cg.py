@@ -2,9 +2,9 @@
 
 D^dagger D on SU(3) links, and `jali.solvers.cg`, whose host looks at every iteration (numbers of Python) and at every eighth (a graph,
 numbers on the device). The time of an iteration is the slope between two solves of different length, so that what a solve does once is
-left out. The same follows with p^dagger A p from the operator's own kernel (`MOST_READ` of `jali.lattice.fused_sums` decides which of the
-two solvers take). Beside it stand the operator alone, the launches of an iteration, and the time in which the memory could move what the
-operator and the vectors of an iteration are (each field once per launch), the roof. `--device cpu` runs on one core.
+left out. p^dagger A p comes from the operator's own kernel; the same follows with a kernel of its own, in turns with it. Beside it stand
+the operator alone, the launches of an iteration, and the time in which the memory could move what the operator and the vectors of an
+iteration are (each field once per launch), the roof. `--device cpu` runs on one core.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from jali import Lattice, Spinor
 from jali.bench.timing import pin
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
-from jali.lattice import fused_sums
 from jali.solvers import cg, conjugate_gradient
 
 SHORT, LONG = 1 + 32, 1 + 32 * 7  # iterations of the two solves
@@ -33,16 +32,23 @@ def seconds(call, lattice) -> float:
     return time.perf_counter() - start
 
 
-def per_iteration(solve, lattice, rounds: int) -> list[float]:
-    """us of an iteration, from each round."""
-    for count in (SHORT, LONG):
-        solve(count)
-    return [
-        (seconds(lambda: solve(LONG), lattice) - seconds(lambda: solve(SHORT), lattice))
-        / (LONG - SHORT)
-        * 1e6
-        for _ in range(rounds)
-    ]
+def per_iteration(solves, lattice, rounds: int) -> list[list[float]]:
+    """us of an iteration of each of these solves, from each round; a round has all of them."""
+    for solve in solves:
+        for count in (SHORT, LONG):
+            solve(count)
+    found: list[list[float]] = [[] for _ in solves]
+    for _ in range(rounds):
+        for times, solve in zip(found, solves, strict=True):
+            short, long = (seconds(lambda: solve(count), lattice) for count in (SHORT, LONG))
+            times.append((long - short) / (LONG - SHORT) * 1e6)
+    return found
+
+
+class Apart(WilsonDirac):
+    """The same operator without the inner product in its kernel."""
+
+    normal_inner = None  # type: ignore[assignment]
 
 
 def main() -> None:
@@ -92,25 +98,24 @@ def main() -> None:
         launches.append(self.graph.operations)
 
     conjugate_gradient._Repeated.__init__ = count  # type: ignore[method-assign]
-    usual = fused_sums.MOST_READ
-    for check_interval, most_read in ((1, usual), (8, usual), (32, usual), (8, 0), (8, 1000)):
-        launches.clear()
-        fused_sums.MOST_READ = most_read
+    rows = [(D, 1, ""), (D, 8, ""), (Apart(U, 0.1), 8, ", inner product apart"), (D, 32, "")]
+    solves, names, remarks = [], [], []
+    for operator, check_interval, how in rows:
 
-        def solve(iterations: int, check_interval: int = check_interval) -> None:
+        def solve(iterations: int, operator: WilsonDirac = operator, interval: int = check_interval) -> None:
             cg(
-                D.normal,
-                b,
-                rtol=1e-300,
-                maxiter=iterations,
-                must_converge=False,
-                check_interval=check_interval,
+                operator.normal, b, rtol=1e-300, maxiter=iterations, must_converge=False, check_interval=interval
             )
 
-        times = per_iteration(solve, lattice, options.rounds)
-        remarks = f"{(launches[0] - 1) / check_interval:g} launches" if launches else ""
-        how = {0: ", inner product apart", 1000: ", inner product fused"}.get(most_read, "")
-        say(f"cg, the host looks every {check_interval}{how}", times, remarks)
+        launches.clear()
+        solve(SHORT)
+        solves.append(solve)
+        names.append(f"cg, the host looks every {check_interval}{how}")
+        remarks.append(f"{(launches[0] - 1) / check_interval:g} launches" if launches else "")
+    for name, found, remark in zip(
+        names, per_iteration(solves, lattice, options.rounds), remarks, strict=True
+    ):
+        say(name, found, remark)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ from jali import (
     TraceError,
     Vector,
 )
-from jali.codegen.stage_cache import COUNTS
 from jali.comm.virtual import virtual_ranks
-from jali.lattice import fused_sums
 from jali.lattice.algebra import inner
 from jali.lattice.fused_sums import apply_inner
 
@@ -50,11 +48,6 @@ def filled(lattice, element, seed=1, **options):
         values = values + 1j * rng.normal(size=values.shape)
     field[...] = np.round(10 * values).astype(int) if element.type.kind == "int" else values
     return field
-
-
-@pytest.fixture(autouse=True)
-def functions_are_never_too_heavy(monkeypatch):
-    monkeypatch.setattr(fused_sums, "MOST_READ", 1000)
 
 
 def apart(function):
@@ -402,22 +395,3 @@ def test_mistakes_are_reported_at_the_users_line(call, error, match):
         call()
     line = call.__code__.co_firstlineno
     assert re.search(rf"test_fused_sums.py:{line}", str(caught.value)), caught.value
-
-
-def test_heavy_functions_have_two_kernels_with_the_same_bits(monkeypatch):
-    @jali.site_function
-    def spread(X, out, x):
-        out[X] = sum(x[X + mu] for mu in X.directions()) + 0.5 * x[X]
-
-    lattice = Lattice(4, 6)
-    out, x = (filled(lattice, Vector(4), k) for k in range(2))
-    for most, heavy in ((24, False), (23, True), (24, False)):  # three sites of eight reals are read
-        monkeypatch.setattr(fused_sums, "MOST_READ", most)
-        spread.derived.clear()
-        assert apply_inner(spread, x, out, x) == inner(x, out)
-        (derived,) = spread.derived.values()
-        assert derived.reads == (24 if heavy else 0)
-        traced = COUNTS["traced"].made
-        again = filled(lattice, Vector(4), 3)  # it is known, of other fields too
-        assert apply_inner(spread, again, out, x) == inner(again, out)
-        assert COUNTS["traced"].made == traced + (not heavy)

@@ -30,12 +30,6 @@ from jali.lattice.sums import as_site_function
 MOST_APART = 256
 """Calls of a function that are known to need two kernels."""
 
-MOST_READ = 64
-"""Real numbers that a function reads at a site, above which there are two kernels: a sum takes registers of a thread, which a heavy
-function lacks. With the adjoint Wilson operator, which reads 360, solves of 21 to 35 iterations on an H200 took 1.07 times as long (8^4,
-double precision) to 1.36 times (24^4, single precision). `benchmarks/cg.py` measures both. The limit itself lies between that operator and the Laplace
-operator, which reads 9: nothing between them was measured."""
-
 
 def apply_inner(
     function: SiteFunction,
@@ -51,8 +45,7 @@ def apply_inner(
     also one of the arguments; None: y itself. The number is that of `jali.lattice.algebra.inner(p, y)` after the call, to the last bit;
     with `wait=False` a `Scalar`. One kernel gives it, except where that could change a bit or leave sites out: `over` a part of the sites,
     methods, functions that write y or p elsewhere than at X or that read what storage has rounded, fields of a wider arithmetic beside p and y,
-    and p of a wider one than the function has without it; and where it would take longer, of functions that read more than `MOST_READ`
-    real numbers at a site.
+    and p of a wider one than the function has without it.
 
     Raises TraceError for mistakes in the function or the call, LayoutError where p and y are no fields of one lattice and element.
     """
@@ -66,12 +59,9 @@ def apply_inner(
     if over is ALL and not isinstance(function.function, types.MethodType) and _runs_alike(p, y, arguments):
         fused = _with_inner(function, place, widest((p.precision, y.precision)))
         given = (p, *arguments)
-        light = fused.reads <= MOST_READ
-        if light and (not fused.apart or tuple(map(key_of, given)) not in fused.apart):
+        if not fused.apart or tuple(map(key_of, given)) not in fused.apart:
             try:
                 return y.lattice.sum(fused, *given, wait=wait)
-            except _TooHeavyError as error:
-                fused.reads = error.reads
             except _ApartError:
                 if len(fused.apart) >= MOST_APART:
                     fused.apart.clear()
@@ -131,20 +121,11 @@ class _ApartError(TraceError):
     """One kernel would not give the bits of two."""
 
 
-class _TooHeavyError(TraceError):
-    """One kernel would take longer than two, since the function reads so many real numbers at a site."""
-
-    def __init__(self, reads: int):
-        super().__init__(f"{reads} reals are read")
-        self.reads = reads
-
-
 class _WithInner(SiteFunction):
-    """A derived function, the arguments for which it has been given up, and what it reads at a site, where that is too much."""
+    """A derived function, and the arguments for which it has been given up."""
 
     def __init__(self, function: Any):
         super().__init__(function)
-        self.reads = 0
         self.apart: set[Any] = set()
 
 
@@ -175,9 +156,6 @@ def _derived(function: SiteFunction, place: int, precision: str) -> _WithInner:
             )
         if written != {X.vector} or of_p - {X.vector}:
             raise _ApartError("")  # at X there is an old value yet
-        reads = sum(slot.storage.reals * len(slot.reads) for slot in trace.slots)
-        if reads > MOST_READ:
-            raise _TooHeavyError(reads)
         now = _held(trace, y, X)
         total += (now if p.slot == y.slot else _held(trace, p, X)).dot(now)
         return result
