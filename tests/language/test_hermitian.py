@@ -37,7 +37,8 @@ def general(*shape, seed=1):
 def positive(n, extents=EXTENTS, seed=1):
     """Positive definite matrices with condition numbers below 100 or so."""
     a = general(*extents, n, n, seed=seed)
-    return a @ dagger(a) + n * np.eye(n)
+    product = a @ dagger(a) + n * np.eye(n)  # which a library may round to a matrix that is not quite Hermitian
+    return (product + dagger(product)) / 2
 
 
 def field_of(lattice, element, values, **options):

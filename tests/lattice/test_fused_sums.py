@@ -50,6 +50,12 @@ def filled(lattice, element, seed=1, **options):
     return field
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known_of_the_function():
+    """Tests run in any order, and some make it need two kernels."""
+    spread.derived.clear()
+
+
 def apart(function):
     """Whether a call of the function has needed two kernels."""
     return any(derived.apart for derived in function.derived.values())
