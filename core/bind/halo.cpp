@@ -89,12 +89,16 @@ void bind_storage(nb::module_& m) {
         .def(
             "__init__",
             [](FieldStorage* self, std::shared_ptr<LocalLayout> layout, const Sections& memory,
-               std::string label, std::shared_ptr<ThreadPool> pool) {
+               std::string label, std::shared_ptr<ThreadPool> pool, int parities) {
                 nb::gil_scoped_release released;
-                new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), pool.get());
+                new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), pool.get(),
+                                        parities);
             },
-            "layout"_a, "memory"_a, "label"_a, "pool"_a = nb::none(),
-            "Zeroed. memory: [(units, bytes of a unit, units of a packet on devices)] of a site.")
+            "layout"_a, "memory"_a, "label"_a, "pool"_a = nb::none(), "parities"_a = 3,
+            "Zeroed. memory: [(units, bytes of a unit, units of a packet on devices)] of a site. parities: 1 "
+            "for even "
+            "sites alone, 2 for odd ones.")
+        .def_prop_ro("parities", &FieldStorage::parities)
         .def(
             "__init__",
             [](FieldStorage* self, std::shared_ptr<LocalLayout> layout, const Sections& memory,

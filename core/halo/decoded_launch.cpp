@@ -61,7 +61,7 @@ class LaunchKernels : public KernelFamily {
         touched.insert(touched.end(), results_.begin(), results_.end());
         for (const FieldStorage* field : fields_)
             if (field->producer() == nullptr)
-                touched.push_back(decoder_.stretch(field->address(), field->owned_bytes()));
+                touched.push_back(decoder_.stretch(field->owned_address(), field->owned_bytes()));
     }
 
   private:
@@ -82,7 +82,7 @@ class LaunchKernels : public KernelFamily {
     // The sites that a field owns, and the ghosts of each slab.
     void record_parts(const FieldStorage& field) {
         if (field.producer() == nullptr)
-            decoder_.part_of_memory(field.address(), field.owned_bytes(), field.label());
+            decoder_.part_of_memory(field.owned_address(), field.owned_bytes(), field.label());
         if (field.lacks_ghosts()) return;
         const Layout& layout = *field.layout();
         for (const Slab& slab : layout.slabs()) {
@@ -96,10 +96,12 @@ class LaunchKernels : public KernelFamily {
     int footprint_of_blocks(const FieldStorage& field, std::int64_t site_bytes,
                             const TouchedSites::Blocks& blocks) {
         std::vector<Stretch> all;
-        const Stretch whole = decoder_.stretch(field.address(), 0); // all of a field is one process's
+        const Stretch whole = decoder_.stretch(field.owned_address(), 0); // all of a field is one process's
+        const std::int64_t begin = field.first_owned();
         for (const auto& [first, last] : blocks)
-            all.push_back({whole.space, whole.begin + static_cast<std::uint64_t>(first * site_bytes),
-                           whole.begin + static_cast<std::uint64_t>(last * site_bytes)});
+            all.push_back({whole.space,
+                           whole.begin + static_cast<std::uint64_t>((first - begin) * site_bytes),
+                           whole.begin + static_cast<std::uint64_t>((last - begin) * site_bytes)});
         return decoder_.footprint(std::move(all));
     }
     int footprint_of_sites(const FieldStorage& field, std::int64_t site_bytes,
@@ -170,9 +172,7 @@ class LaunchKernels : public KernelFamily {
     }
     FieldStorage* field_at(GpuAddress address) const {
         for (FieldStorage* field : fields_)
-            if (field->producer() == nullptr && address >= field->address() &&
-                address < field->address() + std::max<std::size_t>(1, field->owned_bytes()))
-                return field;
+            if (field->producer() == nullptr && address == field->address()) return field;
         throw ScheduleError("halos are packed from memory of no field of the launch");
     }
 
@@ -427,7 +427,7 @@ class LaunchKernels : public KernelFamily {
             return footprint_of_blocks(field, static_cast<std::int64_t>(field.block_bytes()), blocks);
         };
         const auto whole = [&](const FieldStorage& field) {
-            return decoder_.footprint({decoder_.stretch(field.address(), field.owned_bytes())});
+            return decoder_.footprint({decoder_.stretch(field.owned_address(), field.owned_bytes())});
         };
         const TouchedSites& sites = *touched.sites;
         for (const auto& [field, blocks] : sites.reads) touched.reads.push_back(these(*field, blocks));

@@ -26,7 +26,8 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
     for (const auto& [index, field] : launch.patches) {
         if (field->layout() != launch.layout || field->producer() != nullptr) continue;
         auto& of_field = touched.reads.try_emplace(field.get(), n, 0).first->second;
-        for (std::int32_t block : positions) of_field[block] = 1;
+        for (std::int32_t block : positions)
+            if (block >= field->first_owned() && block < field->owned_end()) of_field[block] = 1;
     }
     for (const LaunchRead& r : launch.reads) {
         const auto table = launch.layout->neighbours(r.offset);

@@ -17,9 +17,10 @@ struct BoxArguments {
     std::int64_t count;
     SectionOnDevice section;
     GpuAddress blocks, array, field;
+    std::int64_t begin, end;
 };
 struct ReorderArguments {
-    std::int64_t count;
+    std::int64_t begin, end, from_begin, from_end;
     SectionOnDevice from_section, to_section;
     GpuAddress from, to, positions;
 };
@@ -78,8 +79,8 @@ void FieldStorage::allocate_on_device() {
     device_ = std::move(bigger);
     ghosts_ = ghosts;
     if (owner_) return;
-    const auto missing = static_cast<std::size_t>(layout_->first_ghost() - owned_) * block_bytes_;
-    base_ = reinterpret_cast<std::byte*>(device_.address() - missing);
+    base_ = reinterpret_cast<std::byte*>(device_.address() -
+                                         static_cast<std::size_t>(first_owned_) * block_bytes_);
 }
 
 void FieldStorage::map_ghosts_on_device(Communicator& communicator) {
@@ -111,7 +112,7 @@ void FieldStorage::box_to_device(const std::byte* array, const std::int32_t* blo
         for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
             run_builtin(gpu, "box_in" + suffix,
                         BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
-                                     address()},
+                                     address(), first_block(), end_block()},
                         count * section.units);
         });
     }
@@ -132,7 +133,7 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
         for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
             run_builtin(gpu, "box_out" + suffix,
                         BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
-                                     address()},
+                                     address(), first_block(), end_block()},
                         count * section.units);
         });
         gpu.copy_out(array + first * site_bytes, staged.address(), count * site_bytes);
@@ -144,6 +145,7 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
     const LocalLayout &to = *layout_, &from = *other.layout_;
     if (to.gpu() != from.gpu()) { // through an array on the host
         std::vector<std::byte> array(static_cast<std::size_t>(to.sites()) * site_bytes_);
+        if ((parities_ & other.parities_) != parities_) export_box(array.data());
         other.export_box(array.data());
         import_box(array.data());
         return;
@@ -157,10 +159,10 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
     await_owner();
     other.await_owner();
     for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
-        run_builtin(
-            gpu, "reorder" + suffix,
-            ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(), positions},
-            to.nblocks() * section.units);
+        run_builtin(gpu, "reorder" + suffix,
+                    ReorderArguments{first_block(), end_block(), other.first_block(), other.end_block(),
+                                     theirs[next++], section, other.address(), address(), positions},
+                    (end_block() - first_block()) * section.units);
     });
     let_owner_go_on();
     other.let_owner_go_on();

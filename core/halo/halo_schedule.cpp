@@ -103,7 +103,7 @@ class Builder {
             (of != Of::packed && of != Of::staged && of != Of::received) || layout_.group() > 1;
         const bool theirs = of == Of::their_ghosts || of == Of::their_slot;
         std::size_t bytes = 0; // of other ranks: the used part
-        if (of == Of::owned) bytes = static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes();
+        if (of == Of::owned) bytes = static_cast<std::size_t>(field->owned_end()) * field->block_bytes();
         result_.buffers.push_back(wanted);
         buffers_.push_back({std::move(name), bytes, filled, theirs ? rank : -1});
         return static_cast<int>(buffers_.size()) - 1;
@@ -113,6 +113,11 @@ class Builder {
         const int b = buffer(of, field, rank);
         buffers_[b].bytes = std::max(buffers_[b].bytes, offset + bytes);
         return {b, offset, bytes};
+    }
+    // The blocks of a field that are in memory.
+    Region owned(FieldStorage* field) {
+        const auto offset = static_cast<std::size_t>(field->first_owned()) * field->block_bytes();
+        return {buffer(Of::owned, field), offset, field->owned_bytes()};
     }
     // Room for a message behind those that are there.
     Region room(Of of, std::size_t bytes) {
@@ -247,9 +252,9 @@ class Builder {
             Region from{};
             if (item && shape_.produces)
                 from = {buffer(Of::items), part.produced, to.bytes};
-            else if (!item)
+            else if (!item) // block by block, as they are numbered
                 from = {buffer(Of::owned, part.field), 0,
-                        static_cast<std::size_t>(layout_.nblocks()) * part.field->block_bytes()};
+                        static_cast<std::size_t>(part.field->owned_end()) * part.field->block_bytes()};
             if (item && !shape_.produces) {
                 done.push_back(add(name, StepRole::pack, producing(part, slab, to), needs));
             } else {
@@ -282,9 +287,7 @@ class Builder {
         Kernel kernel;
         kernel.writes = {{to}};
         kernel.reads.emplace_back();
-        for (const auto& [index, source] : producer->sources)
-            kernel.reads[0].push_back({buffer(Of::owned, source.get()), 0,
-                                       static_cast<std::size_t>(layout_.nblocks()) * source->block_bytes()});
+        for (const auto& [index, source] : producer->sources) kernel.reads[0].push_back(owned(source.get()));
         if (layout_.gpu()) return kernel;
         kernel.body = [layout = &layout_, producer, label = &part.field->label(), blocks = slab.send_blocks,
                        first = part.send_sites, count = part.send_count,
@@ -395,9 +398,7 @@ class Builder {
                 for (int s = message.stage; piece.receive_bytes > 0 && s < halo_.stages(); ++s)
                     kernel.reads[first_boundary_ + s].push_back(ghosts_of(piece));
         for (FieldStorage* field : written_)
-            for (auto& writes : kernel.writes)
-                writes.push_back({buffer(Of::owned, field), 0,
-                                  static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes()});
+            for (auto& writes : kernel.writes) writes.push_back(owned(field));
         kernel_ = result_.schedule.add_kernel("kernel", std::move(kernel), std::move(parts));
     }
 

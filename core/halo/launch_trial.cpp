@@ -17,10 +17,10 @@ LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
         const std::size_t bytes = field->owned_bytes();
         if (gpu != nullptr) {
             saved.there = gpu->allocate(bytes, "fields as they were before tuning");
-            gpu->copy(saved.there.address(), field->address(), bytes);
+            gpu->copy(saved.there.address(), field->owned_address(), bytes);
         } else {
             saved.here = Arena::host().allocate(bytes, "fields as they were before tuning");
-            std::memcpy(saved.here.data(), field->data(), bytes);
+            std::memcpy(saved.here.data(), field->owned_data(), bytes);
         }
         saved_.push_back(std::move(saved));
     }
@@ -56,9 +56,9 @@ void LaunchTrial::restore() {
     make_stale();
     for (const Saved& saved : saved_) {
         if (gpu != nullptr) {
-            gpu->copy(saved.field->address(), saved.there.address(), saved.there.size());
+            gpu->copy(saved.field->owned_address(), saved.there.address(), saved.there.size());
         } else {
-            std::memcpy(saved.field->data(), saved.here.data(), saved.field->owned_bytes());
+            std::memcpy(saved.field->owned_data(), saved.here.data(), saved.field->owned_bytes());
         }
     }
     for (const auto& [counters, values] : counters_) counters->set(values);

@@ -173,12 +173,23 @@ void count_in_process(const HaloCounters& more) {
 }
 
 FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
-                           ThreadPool* pool)
+                           ThreadPool* pool, int parities)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
-      label_(std::move(label)) {
+      label_(std::move(label)), parities_(parities) {
     check_memory(memory_of_site_, label_);
+    if (parities < 1 || parities > 3)
+        throw LayoutError("field '" + label_ + "': parities " + std::to_string(parities) +
+                          "; 1, 2 or 3 are known");
     block_bytes_ = static_cast<std::size_t>(site_bytes_) * layout_->lanes();
-    owned_ = layout_->first_ghost();
+    // Where an extent is odd, a step around the lattice leads to a site of the same parity. Kernels load what
+    // is there, and discard it behind an open edge, so there is memory for all sites.
+    const auto& extents = layout_->partition().global_extents();
+    const bool whole =
+        parities == 3 || std::any_of(extents.begin(), extents.end(), [](auto n) { return n % 2 != 0; });
+    if (!whole && parities == 2) first_owned_ = layout_->even_blocks() / layout_->group() * layout_->group();
+    owned_ =
+        (!whole && parities == 1 ? layout_->whole_groups(layout_->even_blocks()) : layout_->first_ghost()) -
+        first_owned_;
     allocate(pool);
 }
 
@@ -219,6 +230,7 @@ FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memor
             throw LayoutError("halo item '" + label_ + "': a source field has another layout");
     }
     block_bytes_ = static_cast<std::size_t>(site_bytes_) * layout_->lanes();
+    first_owned_ = layout_->first_ghost();
     allocate(nullptr);
 }
 
@@ -243,7 +255,7 @@ void FieldStorage::allocate(ThreadPool* pool) {
     exposure_.reset();
     ghosts_ = ghosts;
     if (owner_) return;
-    base_ = memory_.data() - (layout_->first_ghost() - owned_) * static_cast<std::int64_t>(block_bytes_);
+    base_ = memory_.data() - first_owned_ * static_cast<std::int64_t>(block_bytes_);
 }
 
 void FieldStorage::reserve_ghosts(ThreadPool* pool) {
@@ -329,25 +341,28 @@ void FieldStorage::import_box(const std::byte* array, ThreadPool* pool) {
     require_sites("import_box");
     if (layout_->gpu()) {
         box_to_device(array, nullptr, layout_->sites());
-        return mark_written(3);
+        return mark_written(parities_);
     }
+    const std::int64_t first = first_block();
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         with_lanes(layout_->lanes(), [&]<int W>() {
-            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                import_blocks<W, Unit>(base_, array, offsets, *layout_, b, e);
+            for_range(pool, end_block() - first, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+                import_blocks<W, Unit>(base_, array, offsets, *layout_, first + b, first + e);
             });
         });
     });
-    mark_written(3);
+    mark_written(parities_);
 }
 
 void FieldStorage::export_box(std::byte* array, ThreadPool* pool) const {
     require_sites("export_box");
     if (layout_->gpu()) return box_from_device(array, nullptr, layout_->sites());
+    if (parities_ != 3) std::memset(array, 0, static_cast<std::size_t>(layout_->sites()) * site_bytes_);
+    const std::int64_t first = first_block();
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         with_lanes(layout_->lanes(), [&]<int W>() {
-            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                export_blocks<W, Unit>(base_, array, offsets, *layout_, b, e);
+            for_range(pool, end_block() - first, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+                export_blocks<W, Unit>(base_, array, offsets, *layout_, first + b, first + e);
             });
         });
     });
@@ -363,6 +378,7 @@ void FieldStorage::import_part(const Extents& origin, const Extents& extents, co
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_each_site_of_part(
             *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
+                if (block < first_block() || block >= end_block()) return;
                 std::byte* to = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
                 const std::byte* from = array + i * offsets.site_bytes + offsets.first;
                 for (std::int64_t r = 0; r < offsets.units; ++r)
@@ -382,8 +398,12 @@ void FieldStorage::export_part(const Extents& origin, const Extents& extents, st
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_each_site_of_part(
             *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                const std::byte* from = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
                 std::byte* to = array + i * offsets.site_bytes + offsets.first;
+                if (block < first_block() || block >= end_block()) {
+                    std::memset(to, 0, static_cast<std::size_t>(offsets.units) * sizeof(Unit));
+                    return;
+                }
+                const std::byte* from = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
                 for (std::int64_t r = 0; r < offsets.units; ++r)
                     std::memcpy(to + r * sizeof(Unit), from + (r * lanes + lane) * sizeof(Unit),
                                 sizeof(Unit));
@@ -395,14 +415,14 @@ void FieldStorage::fill_zero(ThreadPool* pool) {
     require_sites("fill_zero");
     if (const auto& gpu = layout_->gpu()) {
         await_owner();
-        gpu->fill(address(), 0, owned_bytes());
+        gpu->fill(owned_address(), 0, owned_bytes());
         let_owner_go_on();
-        return mark_written(3);
+        return mark_written(parities_);
     }
-    for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-        std::memset(base_ + b * block_bytes_, 0, (e - b) * block_bytes_);
+    for_range(pool, owned_end() - first_owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+        std::memset(owned_data() + b * block_bytes_, 0, (e - b) * block_bytes_);
     });
-    mark_written(3);
+    mark_written(parities_);
 }
 
 void FieldStorage::prepare_copy_from(const FieldStorage& other) {
@@ -422,28 +442,34 @@ void FieldStorage::prepare_copy_from(const FieldStorage& other) {
 void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     prepare_copy_from(other);
     const LocalLayout &to = *layout_, &from = *other.layout_;
+    const int common = parities_ & other.parities_;
     if (to.gpu() || from.gpu()) {
         copy_on_device(other);
-        return mark_written(3);
+        return mark_written(common);
     }
     if (layout_ == other.layout_ || (to.c_order() == from.c_order() && to.box_index() == from.box_index() &&
                                      to.lanes() == from.lanes())) {
-        for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-            std::memcpy(base_ + b * block_bytes_, other.base_ + b * block_bytes_, (e - b) * block_bytes_);
-        });
-        return mark_written(3);
+        const std::int64_t first = std::max(first_block(), other.first_block());
+        for_range(pool, std::min(end_block(), other.end_block()) - first, box_grain,
+                  [&](int, std::int64_t b, std::int64_t e) {
+                      const auto at = (first + b) * static_cast<std::int64_t>(block_bytes_);
+                      std::memcpy(base_ + at, other.base_ + at, (e - b) * block_bytes_);
+                  });
+        return mark_written(common);
     }
     // Where the source holds each site of the box: block and lane.
     std::vector<std::pair<std::int64_t, int>> block_and_lane_of(from.sites());
     for (std::int64_t block = 0; block < from.nblocks(); ++block)
         for (int lane = 0; lane < from.lanes(); ++lane)
             block_and_lane_of[from.box_site(block, lane)] = {block, lane};
+    const std::int64_t first = first_block();
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
-        for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-            for (std::int64_t block = b; block < e; ++block) {
+        for_range(pool, end_block() - first, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            for (std::int64_t block = first + b; block < first + e; ++block) {
                 std::byte* data = base_ + (block * offsets.site_bytes + offsets.first) * to.lanes();
                 for (int lane = 0; lane < to.lanes(); ++lane) {
                     const auto [there, their_lane] = block_and_lane_of[to.box_site(block, lane)];
+                    if (there < other.first_block() || there >= other.end_block()) continue;
                     const std::byte* source =
                         other.base_ + (there * offsets.site_bytes + offsets.first) * from.lanes();
                     for (std::int64_t r = 0; r < offsets.units; ++r)
@@ -453,7 +479,7 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
             }
         });
     });
-    mark_written(3);
+    mark_written(common);
 }
 
 } // namespace jali

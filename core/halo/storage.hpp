@@ -61,9 +61,10 @@ struct HaloProducer {
 
 class FieldStorage {
   public:
-    // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
+    // Zeroed (by the pool's threads if there is one). Of the sites of one parity (1 even, 2 odd) only these
+    // are in memory, and only these may be touched. Throws LayoutError, OutOfMemory.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
-                 ThreadPool* pool = nullptr);
+                 ThreadPool* pool = nullptr, int parities = 3);
     // In memory of another owner: a C-ordered array of the local box on the layout's device or host, which
     // `owner` keeps alive. On a device its owner continues to use it on `stream`. Its ghosts are separate.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label, std::byte* array,
@@ -84,12 +85,12 @@ class FieldStorage {
     // Replaces the parameters of the producer; a change makes the item stale.
     void set_producer_parameters(const std::vector<std::uint64_t>& parameters);
 
-    // Address of block 0, on the host or on the layout's device. For a halo item that block does not exist,
-    // but ghosts are found in the same way. Valid until the next reserve_ghosts that grows.
+    // Address of block 0, on the host or on the layout's device. That block may not exist (halo items, fields
+    // on odd sites), but others are found in the same way. Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
     // Of the first ghost block, and how far it is from where it would be if ghosts followed the owned blocks.
     std::byte* ghosts() const {
-        if (!owner_) return base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_);
+        if (!owner_) return base_ + owned_end() * static_cast<std::int64_t>(block_bytes_);
         return layout_->gpu() ? reinterpret_cast<std::byte*>(device_.address()) : memory_.data();
     }
     std::int64_t ghosts_away() const {
@@ -100,10 +101,18 @@ class FieldStorage {
         return reinterpret_cast<GpuAddress>(ghosts()) +
                static_cast<std::size_t>(block - layout_->first_ghost()) * block_bytes_;
     }
-    std::size_t owned_bytes() const { // of the owned blocks, from data() on
-        const auto blocks = owner_ ? layout_->nblocks() : layout_->first_ghost();
-        return static_cast<std::size_t>(blocks) * block_bytes_;
+    // The parities of its sites (1 even, 2 odd, 3 both); its blocks; the range of them for which there is
+    // memory, which begins with a group and ends with one; and where that is.
+    int parities() const { return parities_; }
+    std::int64_t first_block() const { return parities_ == 2 ? layout_->even_blocks() : 0; }
+    std::int64_t end_block() const { return parities_ == 1 ? layout_->even_blocks() : layout_->nblocks(); }
+    std::int64_t first_owned() const { return first_owned_; }
+    std::int64_t owned_end() const { return owner_ ? layout_->nblocks() : first_owned_ + owned_; }
+    std::size_t owned_bytes() const {
+        return static_cast<std::size_t>(owned_end() - first_owned_) * block_bytes_;
     }
+    std::byte* owned_data() const { return base_ + first_owned_ * static_cast<std::int64_t>(block_bytes_); }
+    GpuAddress owned_address() const { return reinterpret_cast<GpuAddress>(owned_data()); }
 
     // Whether the owned blocks are in another owner's memory, whose changes are not reported.
     bool borrowed() const { return owner_ != nullptr; }
@@ -152,7 +161,8 @@ class FieldStorage {
     void export_part(const Extents& origin, const Extents& extents, std::byte* array) const;
 
     void fill_zero(ThreadPool* pool = nullptr); // marks both parities
-    // Takes the bytes of a storage of the same local box and memory, whatever its lanes and order.
+    // Takes the bytes of a storage of the same local box and memory, whatever its lanes and order, at the
+    // sites that both have.
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
     // Allocates what copy_from needs, with its errors; graphs record copies that are prepared.
     void prepare_copy_from(const FieldStorage& other);
@@ -185,7 +195,8 @@ class FieldStorage {
     std::unique_ptr<PeerMapping> mapping_; // of the ghosts, on devices
     std::size_t mapped_slabs_ = 0;         // of the layout, when it was made
     std::byte* base_ = nullptr;
-    std::int64_t owned_ = 0, ghosts_ = 0; // blocks in memory
+    int parities_ = 3;
+    std::int64_t first_owned_ = 0, owned_ = 0, ghosts_ = 0; // blocks in memory
     std::uint64_t version_[2] = {1, 1};
     std::vector<std::uint64_t> held_; // [slab][parity]; 0: never filled
 };

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from jali import vectors as vectors
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
+    from jali.lattice.colours import join
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
@@ -157,6 +158,7 @@ __all__ = [
     "graph",
     "identity",
     "inspect",
+    "join",
     "load",
     "log",
     "matrix",
@@ -207,6 +209,7 @@ _LATER = {
     "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",
+    "join": "jali.lattice.colours",
     "load": "jali.lattice.loading",
     "save": "jali.lattice.saving",
 }

@@ -33,6 +33,7 @@ class Access:
     phased: bool = False  # a boundary may change what is read
     table: SiteTable | None = None
     in_array: bool = False  # on a device: the field's sites lie as in an array of C order
+    ghosts_apart: bool = False  # the field's ghosts are not where they would follow the sites of the lattice
     prefetched: bool = (
         False  # on the host: what the next position reads here is requested while this one is computed
     )
@@ -40,7 +41,7 @@ class Access:
     def __str__(self) -> str:
         found = [
             type(self).__name__,
-            *(name for name in ("phased", "in_array", "prefetched") if getattr(self, name)),
+            *(name for name in ("phased", "in_array", "ghosts_apart", "prefetched") if getattr(self, name)),
         ]
         if self.table is not None:
             found.append(f"by the tables of sites of group {self.table.group}")
@@ -149,8 +150,11 @@ class Neighbour(Access):
 
     def fetch(self, w: Writer, node: Node, storage: Stored, source: str, factor: bool) -> str:
         ctype, name, what = self.named(w, node, storage)
-        staged = w.staged(node, storage.reals)
-        arguments, kind = f"{staged}, {source}, {self.entry(w, self.phased)}", ""
+        staged, entry = w.staged(node, storage.reals), self.entry(w, self.phased)
+        if self.ghosts_apart:
+            block = f"int64_t({entry.partition(',')[0]} & ENTRY_BLOCK)"
+            source = f"sites_or_ghosts({source}, {block}, {self.ghosts(w)})"
+        arguments, kind = f"{staged}, {source}, {entry}", ""
         if factor:
             arguments += f", {self.phases(w)}"
             kind = "_phased" if kind_of_factor(storage) == "phase" else "_signed"

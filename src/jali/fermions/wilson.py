@@ -12,7 +12,7 @@ belong to the lattice). Solving is `jali.solvers`' affair.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,23 @@ from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 from jali.lattice.algebra import inner
 from jali.lattice.base import no_field
+from jali.lattice.domain import ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
 from jali.lattice.sites import site_function
 
+if TYPE_CHECKING:
+    from jali.fermions.even_odd import EvenOdd
+
 
 def wilson_at(X: Any, psi: Any, U: Any, mass: Any, sign: int = 1) -> Value:
-    """D psi at the site X, for use inside site functions; with `sign=-1` D^dagger psi.
+    """D psi at the site X, for use inside site functions; with `sign=-1` D^dagger psi."""
+    hops = wilson_hop_at(X, psi, U, sign)
+    return (mass + X.ndim) * psi[X] - 0.5 * hops
+
+
+def wilson_hop_at(X: Any, psi: Any, U: Any, sign: int = 1) -> Value:
+    """H psi at the site X, the sum over directions in D = m + d - H / 2; with `sign=-1` H^dagger psi.
 
     gamma_5 D gamma_5 = D^dagger, and gamma_5 (1 - gamma_mu) gamma_5 = 1 + gamma_mu: the adjoint exchanges the projectors.
     """
@@ -39,7 +49,7 @@ def wilson_at(X: Any, psi: Any, U: Any, mass: Any, sign: int = 1) -> Value:
         ahead = U[mu][X] * project(psi[X + mu], mu, -sign)
         behind = U[mu][X - mu].dagger() * project(psi[X - mu], mu, sign)
         hops = hops + reconstruct(ahead, mu, -sign) + reconstruct(behind, mu, sign)
-    return (mass + X.ndim) * psi[X] - 0.5 * hops
+    return hops
 
 
 @site_function
@@ -90,6 +100,12 @@ class WilsonDirac:
 
     def __repr__(self) -> str:
         return f"WilsonDirac({self.links[0].element} on {self.lattice}, mass {self.mass:g})"
+
+    def even_odd(self, over: Domain = ODD) -> EvenOdd:
+        """The operator on half of the sites from which a solution on all of them follows."""
+        from jali.fermions.even_odd import EvenOdd
+
+        return EvenOdd(self, over)
 
     @property
     def kappa(self) -> float:

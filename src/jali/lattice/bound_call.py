@@ -27,6 +27,7 @@ from jali.files import value_shown
 from jali.lattice.arguments import randoms_of, scalars_of
 from jali.lattice.base import no_field
 from jali.lattice.binding import BoundKernel
+from jali.lattice.colours import domain_of_call
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.launch_text import explain_launch
@@ -156,6 +157,8 @@ class BoundCall:
         by_address = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
         per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
+        analysed = programs_of(traced)
+        self.domain = domain = domain_of_call(analysed, distinct, lattice, domain)
         self.sums = program.sums
         if sums is not None:
             if sums.only:
@@ -166,7 +169,6 @@ class BoundCall:
             check_scalars(program.name, self.sums, bool(per), bool(program.labelled))
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
-        analysed = programs_of(traced)
         self.kernels = [bind(one, distinct, lattice, domain, sums, by_address) for one in analysed]
         self.runs = [kernel.launch.run for kernel in self.kernels]
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]

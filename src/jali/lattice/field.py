@@ -23,7 +23,9 @@ from jali.files import value_shown
 from jali.lattice import borrowed_arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
-from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
+from jali.lattice.colours import colour_of_field, mask_of
+from jali.lattice.domain import ALL, EVEN, ODD, Domain
+from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression, check_gives_all
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
 from jali.lattice.overflow import (
     Count,
@@ -91,10 +93,11 @@ class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
     `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.storage_formats`, how values are kept in memory (by
-    default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
+    default numbers of that precision; `float32` under `float64` halves the traffic). `over` are its sites: `ALL`, or one colour, `EVEN` or
+    `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and functions run where it is. `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
-    LayoutError for unknown precisions, conditions and shapes.
+    rank receives the values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
+    LayoutError for unknown precisions, conditions, shapes and colours.
     """
 
     VECTORS_IN = (
@@ -110,6 +113,7 @@ class Field(FieldArithmetic):
         boundary: Any = None,
         name: str = "",
         borrowed: borrowed_arrays.BorrowedArray | None = None,
+        over: Domain = ALL,
     ):
         graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -132,12 +136,17 @@ class Field(FieldArithmetic):
             self.boundary = boundary
         else:
             self.boundary = Boundary(lattice.ndim, boundary, element)
+        self.over = ALL if over is ALL else colour_of_field(over, lattice, self.boundary.conditions)
+        if self.over is not ALL and borrowed is not None:
+            raise LayoutError(
+                f"an array is a field on ALL sites, not over {self.over}; take a copy of it, f.on({self.over})"
+            )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.named = bool(name)  # by its user
         self.borrowed = borrowed
         self.layout = lattice.layout(precision) if borrowed is None else lattice.array_layout()
-        where = (lattice.pool,) if borrowed is None else (borrowed.memory, borrowed.stream)
+        where = (lattice.pool, self.over.parities) if borrowed is None else (borrowed.memory, borrowed.stream)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
         self.set_by = (
@@ -150,7 +159,8 @@ class Field(FieldArithmetic):
         weakref.finalize(self, _run_all, self._release).atexit = False
 
     def __repr__(self) -> str:
-        return f"<{self.element} field on {self.lattice}, {self.precision}>"
+        over = "" if self.over is ALL else f"{self.over} sites of "
+        return f"<{self.element} field on {over}{self.lattice}, {self.precision}>"
 
     @property
     def array(self) -> Any:
@@ -181,7 +191,7 @@ class Field(FieldArithmetic):
         self._release.add(action)
 
     def like(self, **changes: Any) -> Field:
-        """A field of zeros with the same lattice, element, precision, storage and boundary, but for `changes`. A new element or
+        """A field of zeros with the same lattice, element, precision, storage, boundary and sites, but for `changes`. A new element or
         precision is stored as its own numbers, unless `storage` says otherwise.
         """
         if not isinstance(changes.get("element", self.element), Element):
@@ -190,16 +200,18 @@ class Field(FieldArithmetic):
             "precision": self.precision,
             "storage": self.stored.format.name,
             "boundary": self.boundary,
+            "over": self.over,
         }
         if "precision" in changes or changes.get("element", self.element) != self.element:
             del options["storage"]
         options.update(changes)
-        if unknown := set(options) - {"element", "precision", "storage", "boundary", "name"}:
+        if unknown := set(options) - {"element", "precision", "storage", "boundary", "name", "over"}:
             raise LayoutError(
-                f"like changes element, precision, storage, boundary and name, not {', '.join(sorted(unknown))}"
+                f"like changes element, precision, storage, boundary, name and over, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
-        if self.borrowed is not None and "storage" in options and "storage" not in changes:
+        an_array = self.borrowed is not None and options["over"] == ALL
+        if an_array and "storage" in options and "storage" not in changes:
             options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
@@ -215,10 +227,20 @@ class Field(FieldArithmetic):
             out._share_counts(self)
         return out
 
-    def assign(self, other: Field) -> Field:
+    def on(self, over: Domain) -> Field:
+        """A new field with the values at the sites of one colour, `EVEN` or `ODD`, half as large. Raises LayoutError where they are not
+        there, or cannot be a field of their own (see `Field`)."""
+        return self.like(over=over).assign(self)
+
+    def split(self) -> tuple[Field, Field]:
+        """`on(EVEN)` and `on(ODD)`, which `jali.join` puts together again."""
+        return self.on(EVEN), self.on(ODD)
+
+    def assign(self, other: Field, *, _partly: bool = False) -> Field:
         """Copies the values of another field on the same lattice, of any precision. Returns self.
 
         Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
+        A field on one colour takes what a field on all sites has there.
         """
         if not isinstance(other, Field):
             raise LayoutError(f"a field is assigned, not {value_shown(other)}; f[...] = array sets values")
@@ -227,10 +249,12 @@ class Field(FieldArithmetic):
                 f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "
                 f"({what_differs(other.lattice, self.lattice)})"
             )
+        if not _partly:
+            check_gives_all(other, self)
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
-            return self._stored(other._expression())
+            return other._expression().store(self, _partly)
         self._writable()
         other.check_set()
         mine, theirs = self.borrowed, other.borrowed
@@ -246,10 +270,10 @@ class Field(FieldArithmetic):
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
                 self.storage.prepare_copy_from(other.storage)
                 copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
-            elif other.layout is self.layout:
+            elif other.layout is self.layout and other.over is self.over:
                 copy = recode_on_lattice(self, other, precision)
-            elif self.lattice.gpu is not None:
-                self._stored(other._expression())
+            elif self.lattice.gpu is not None or other.over is not self.over:
+                other._expression().store(self, _partly)
                 self._share_counts(other)
                 return self
             else:
@@ -350,7 +374,10 @@ class Field(FieldArithmetic):
         with lattice.lock:
             self._raise_if_overflow()
             sites = self.storage.export_box()
-        return with_first_direction_first(self._decoded(sites), lattice.ndim)
+        values = with_first_direction_first(self._decoded(sites), lattice.ndim)
+        if self.over is not ALL:
+            values[~self._own_sites()] = 0
+        return values
 
     def stored_bytes(self) -> np.ndarray:
         """A copy of this rank's box as it is kept: bytes `(*local_extents, site_bytes)`, with `format` what a checkpoint needs.
@@ -457,6 +484,9 @@ class Field(FieldArithmetic):
             and np.may_share_memory(array, self.borrowed.memory)
         ):
             array = array.copy()
+        if self.over is not ALL:
+            inside = self._own_sites()
+            array = np.where(inside.reshape(inside.shape + (1,) * len(self.element.numpy_shape)), array, 0)
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
         raise_if_overflow(overflow, f"setting {self.name} from Python")
         with lattice.lock:
@@ -473,12 +503,15 @@ class Field(FieldArithmetic):
             return self[...][index]
         self._not_while_tracing()
         self.check_set()
-        lattice = self.lattice
+        lattice, inside = self.lattice, self._chosen_sites(chosen, index)
         with lattice.lock:
             if lattice.left.possible:
                 raise_on_all_ranks(lattice.communicator, self.counts())
             sites = self._gathered(chosen)
-        values = chosen.result(self._decoded(sites))
+        decoded = self._decoded(sites)
+        if inside is not None:
+            decoded[~inside] = 0
+        values = chosen.result(decoded)
         if chosen.components:
             values = values[(..., *chosen.components)]
         return values[()] if values.ndim == 0 else values
@@ -523,7 +556,9 @@ class Field(FieldArithmetic):
                 f"{self.name}[{index}] takes values of shape {chosen.shape + element}, not {array.shape}"
             ) from None
         array = chosen.brought(array)
-        lattice = self.lattice
+        lattice, inside = self.lattice, self._chosen_sites(chosen, index)
+        if inside is not None:
+            array = np.where(inside.reshape(inside.shape + (1,) * len(element)), array, 0)
         with lattice.lock:
             mine = chosen.part(lattice.local_origin, lattice.local_extents)
             new: Any = None
@@ -551,7 +586,7 @@ class Field(FieldArithmetic):
                     self.storage.import_box(new)
                 else:
                     self.storage.import_part(mine.first, new)
-            self.storage.mark_written(3)  # on every rank, whichever of them wrote
+            self.storage.mark_written(self.over.parities)  # on every rank, whichever of them wrote
 
     def _select(self, index: Any) -> Selection:
         parts = index if isinstance(index, tuple) else (index,)
@@ -560,6 +595,22 @@ class Field(FieldArithmetic):
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
         return select(self.name, self.lattice.extents, self.element.numpy_shape, index)
+
+    def _own_sites(self) -> np.ndarray:
+        """Of a field on a colour: which sites of this rank's box it has, `(*local_extents)`."""
+        ranges = zip(self.lattice.local_origin, self.lattice.local_extents, strict=True)
+        return mask_of(self.over, np.ix_(*(np.arange(o, o + n) for o, n in ranges)))
+
+    def _chosen_sites(self, chosen: Selection, index: Any) -> np.ndarray | None:
+        """Which sites of a selection this field has, `(*chosen.lead)`; None for all of them. Raises LayoutError where it has none."""
+        if self.over is ALL:
+            return None
+        inside = mask_of(self.over, chosen.coordinates_of_sites())
+        if inside.size and not inside.any():
+            raise LayoutError(
+                f"{self.name} lives on {self.over} and has no site of {self.name}[{value_shown(index)}]"
+            )
+        return inside
 
     def _is_box(self, part: Part) -> bool:
         return tuple(part.extents) == self.lattice.local_extents

@@ -25,6 +25,7 @@ from jali.codegen.values import METHODS, Value
 from jali.errors import LayoutError
 from jali.files import name_shown, value_shown
 from jali.lattice.base import no_field, what_differs
+from jali.lattice.domain import ALL
 from jali.lattice.recorded_calls import NUMBER, Call, Function, Operand, RecordedCalls, record_one, record_two
 from jali.lattice.scalars import Scalar
 
@@ -384,11 +385,20 @@ class FieldExpression(FieldArithmetic):
         return self._computed(_boundary_of(self) if boundary is None else boundary)
 
     def _computed(self, boundary: Any) -> Any:
-        return self.store(self.lattice.field(self.element(), precision=self._precision, boundary=boundary))
+        over = next((field.over for field in self.members if field.over is not ALL), ALL)
+        if over is not ALL and boundary is None:  # odd extents are possible where it is open
+            boundary = self.members[0].boundary
+        return self.store(
+            self.lattice.field(self.element(), precision=self._precision, boundary=boundary, over=over)
+        )
 
-    def store(self, target: Any) -> Any:
-        """Writes its values to a field, which may be one of its own. Returns the field."""
+    def store(self, target: Any, partly: bool = False) -> Any:
+        """Writes its values to a field, which may be one of its own. Returns the field. `partly`: a field on all sites may keep its values
+        where fields on a colour give none."""
         check_same_lattice(target, self.members[0])
+        if target.over is ALL and not partly:
+            for field in self.members:
+                check_gives_all(field, target)
         kernels.store(target, *self.arguments())
         return target
 
@@ -428,8 +438,21 @@ def _refuse_axis(name: str, axis: Any) -> None:
         )
 
 
+def check_gives_all(source: Any, target: Any) -> None:
+    """Raises LayoutError where a field on a colour would set a part of another one."""
+    if source.over is not ALL and source.over is not target.over:
+        raise LayoutError(
+            f"{source.name} lives on {source.over} and gives {target.name} no values on "
+            f"{'the other sites' if target.over is ALL else target.over}; jali.join(even, odd) makes one field of two"
+        )
+
+
 def check_same_lattice(a: Any, b: Any) -> None:
-    """Raises LayoutError unless two fields are on one lattice."""
+    """Raises LayoutError unless two fields are on one lattice, and not on two colours of it."""
+    if a.lattice is b.lattice and ALL not in (a.over, b.over) and a.over is not b.over:
+        raise LayoutError(
+            f"{a.name} lives on {a.over}, {b.name} on {b.over}; fields of one colour combine, and with them fields on all sites"
+        )
     if a.lattice is not b.lattice:
         raise LayoutError(
             f"{a.name} lives on {a.lattice}, {b.name} on {b.lattice} ({what_differs(a.lattice, b.lattice)}); fields of one lattice "
@@ -479,8 +502,9 @@ def _as_reals(a: FieldExpression) -> FieldExpression:
 def _join(function: Function, a: FieldExpression, b: FieldExpression) -> FieldExpression:
     """A call with the values of `a` and `b`; fields that both have are one."""
     fields, versions, places = list(a.members), list(a.versions), []
-    if fields and b.members:
-        check_same_lattice(fields[0], b.members[0])
+    for mine in fields:
+        for theirs in b.members:
+            check_same_lattice(mine, theirs)
     for field, version in zip(b.members, b.versions, strict=True):
         place = next((k for k, known in enumerate(fields) if known is field), len(fields))
         if place == len(fields):

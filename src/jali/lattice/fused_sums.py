@@ -94,6 +94,8 @@ def _check(function: SiteFunction, place: int, p: Any, y: Any) -> None:
             f"apply_inner: {p.name} lives on {p.lattice}, {y.name}, which {name} writes, on {y.lattice} "
             f"({what_differs(p.lattice, y.lattice)})"
         )
+    if p.over is not y.over:
+        raise _error(f"apply_inner: {p.name} lives on {p.over}, {y.name}, which {name} writes, on {y.over}")
     if p.element != y.element:
         raise _error(
             f"apply_inner: {p.name} holds {p.element}, {y.name}, which {name} writes, holds {y.element}"

@@ -53,6 +53,10 @@ class Selection:
         """What of it is in a box."""
         raise NotImplementedError
 
+    def coordinates_of_sites(self) -> list[np.ndarray]:
+        """The coordinates of its sites in each direction, broadcast together to `lead`."""
+        raise NotImplementedError
+
     def result(self, sites: np.ndarray) -> np.ndarray:
         """An array `(*lead, ...)` as `(*shape, ...)`."""
         raise NotImplementedError
@@ -97,6 +101,9 @@ class _Slices(Selection):
         whole = all(abs(r.step) == 1 for r, n in zip(self.ranges, size, strict=True) if n > 1)
         return Part(first, size, tuple(reversed(inside)), tuple(reversed(chosen)), whole)
 
+    def coordinates_of_sites(self) -> list[np.ndarray]:
+        return np.ix_(*map(np.asarray, reversed(self.ranges)))[::-1]  # type: ignore[return-value]
+
     def result(self, sites: np.ndarray) -> np.ndarray:
         values = with_first_direction_first(sites, len(self.extents))
         return values[tuple(slice(None) if k else 0 for k in self.kept)]
@@ -129,6 +136,9 @@ class _Listed(Selection):
         size = [int(c.max()) + 1 - f for c, f in zip(inside, first, strict=True)]
         positions = tuple(c - f for c, f in zip(reversed(inside), reversed(first), strict=True))
         return Part(first, size, positions, chosen, False)
+
+    def coordinates_of_sites(self) -> list[np.ndarray]:
+        return self.coordinates
 
     def result(self, sites: np.ndarray) -> np.ndarray:
         return sites.reshape(self.shape + sites.shape[1:])

@@ -22,6 +22,7 @@ from jali.io.array_formats import Outline
 from jali.io.parallel import together
 from jali.lattice.borrowed_arrays import element_of
 from jali.lattice.boundary import Boundary
+from jali.lattice.domain import ALL, EVEN, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.overflow import raise_on_all_ranks
@@ -117,6 +118,7 @@ class _Description:
     precision: str
     storage: str
     boundary: Boundary
+    over: Domain = ALL
 
     @classmethod
     def read(cls, path: str, metadata: Any) -> _Description:
@@ -126,7 +128,10 @@ class _Description:
             precision, storage = metadata["precision"], metadata["storage"]
             if precision not in PRECISIONS:
                 raise LayoutError(f"the precision {precision!r}")
-            return cls(element, precision, storage, Boundary.from_words(list(metadata["boundary"]), element))
+            over = {str(domain): domain for domain in (ALL, EVEN, ODD)}[metadata.get("over", "ALL")]
+            return cls(
+                element, precision, storage, Boundary.from_words(list(metadata["boundary"]), element), over
+            )
         except (KeyError, TypeError, LayoutError) as error:
             raise FileFormatError(
                 f"{path}: what it says of its field makes no sense: {shown(error)}"
@@ -153,6 +158,7 @@ def _from_checkpoint(checkpoint: io.Checkpoint, request: _LoadRequest) -> Field:
     options: dict[str, Any] = {
         "boundary": metadata.boundary if request.boundary is None else request.boundary,
         "name": name,
+        "over": metadata.over,
     }
     try:
         field = Field(lattice, metadata.element, metadata.precision, metadata.storage, **options)
@@ -193,11 +199,12 @@ def _from_arrays(file: io.ArrayFile, request: _LoadRequest) -> Field:
                 "directions that the file says it is"
             )
         element, precision, boundary = metadata.element, metadata.precision, metadata.boundary
+        over = metadata.over
         if request.precision is None and request.storage is None:
             storage = _as_the_file(metadata.storage)
     else:
         element, ndim = _foreign(path, outline, request)
-        precision, boundary = _precision_of(outline.dtype), None
+        precision, boundary, over = _precision_of(outline.dtype), None, ALL
     lattice = request.lattice_of(path, outline.shape[:ndim])
     field = Field(
         lattice,
@@ -206,6 +213,7 @@ def _from_arrays(file: io.ArrayFile, request: _LoadRequest) -> Field:
         storage,
         boundary if request.boundary is None else request.boundary,
         name,
+        over=over,
     )
     values = file.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=request.verify)
     with together(lattice.communicator):

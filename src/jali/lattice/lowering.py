@@ -23,7 +23,7 @@ from jali.codegen.writer import Lowering
 from jali.errors import TraceError
 from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
 from jali.lattice.borrowed_arrays import in_rows
-from jali.lattice.domain import Domain
+from jali.lattice.domain import EVEN, Domain
 from jali.lattice.field import Field
 from jali.lattice.launch_layout import LaunchLayout, check_arrays, launch_layout_of
 from jali.lattice.prefetch import Prefetch, prefetch_of
@@ -147,6 +147,7 @@ def _accesses(
     """How each read and write reaches memory."""
     here, analysis = (0,) * analysed.program.ndim, analysed.analysis
     rows = in_rows(fields) if gpu else frozenset()
+    split = launch_layout.lattice.communicator.size > 1
     found = []
     for slot in {**analysis.reads, **analysis.writes}:
         table = launch_layout.indirect[slot] if launch_layout.indirect else None
@@ -161,6 +162,7 @@ def _accesses(
                     phased=(slot, offset) in phased,
                     table=table,
                     in_array=slot in rows,
+                    ghosts_apart=split and any(offset) and not table and fields[slot].over is EVEN,
                     prefetched=offset in leading,
                 )
             )

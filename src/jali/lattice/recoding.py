@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core
 from jali.lattice.borrowed_arrays import in_rows
+from jali.lattice.domain import EVEN, ODD
 from jali.lattice.overflow import OverflowCount, raise_if_overflow
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], 
         parameters=parameters,
         patches=patches,
         reads=[],
-        writes=[(to.storage, 3)],
+        writes=[(to.storage, to.storage.parities)],
+        begin=0 if to.over is not ODD else to.layout.even_blocks,
+        end=to.layout.nblocks if to.over is not EVEN else to.layout.even_blocks,
         ncounters=2 if counts_overflow(program) else 0,
         gpu_kernel=function,
         threads=config.threads,

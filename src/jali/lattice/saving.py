@@ -20,6 +20,7 @@ from jali.files import value_shown
 from jali.io.array_formats import array_formats
 from jali.io.parallel import together
 from jali.lattice.base import LatticeBase, no_field, what_differs
+from jali.lattice.domain import ALL
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -106,12 +107,13 @@ def description(field: Field) -> dict[str, Any]:
         raise LayoutError(
             f"{field.element} is not the element type of that name, so no file can say what it is"
         )
-    return {
+    found: dict[str, Any] = {
         "element": str(field.element),
         "precision": field.precision,
         "storage": field.stored.format.name,
         "boundary": field.boundary.words,
     }
+    return found if field.over is ALL else {**found, "over": str(field.over)}
 
 
 def reversed_sites(array: np.ndarray, ndim: int) -> np.ndarray:

@@ -73,6 +73,10 @@ def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Fi
                     f"an update has one lattice: {first.name} lives on {first.lattice}, {x.name} on {x.lattice} "
                     f"({what_differs(first.lattice, x.lattice)})"
                 )
+            if x.over is not y.over:
+                raise LayoutError(
+                    f"{x.name} lives on {x.over}, {y.name} on {y.over}: an update has one colour"
+                )
             if x.element.type.shape != y.element.type.shape:
                 raise LayoutError(
                     f"{x.name} holds {x.element}, and {y.name}, which it is added to, {y.element}: one update has elements of one shape"
@@ -98,6 +102,10 @@ class FieldVectors:
             differ = "" if x.lattice is like.lattice else f" ({what_differs(x.lattice, like.lattice)})"
             raise LayoutError(
                 f"{name} holds {x.element} on {x.lattice}, b holds {like.element} on {like.lattice}{differ}"
+            )
+        if x.over is not like.over:
+            raise LayoutError(
+                f"{name} lives on {x.over}, b on {like.over}: x.on({like.over}) is the part of a field there"
             )
         if x.precision != like.precision:
             raise LayoutError(

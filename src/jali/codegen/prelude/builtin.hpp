@@ -19,6 +19,7 @@ struct box_arguments {
     const int32_t* blocks; // which sites of the field
     char* array;           // [count][site_bytes]
     char* field;
+    int64_t begin, end;    // the sites that the field has; what comes out of others is zero
 };
 template <class Unit>
 JALI_INLINE void box(const box_arguments& a, bool in) {
@@ -29,7 +30,12 @@ JALI_INLINE void box(const box_arguments& a, bool in) {
         const int64_t site = i / units;
         const int r = int(i - site * units);
         char* array = a.array + site * s.site_bytes + s.first + r * int64_t(sizeof(Unit));
-        Unit* field = (Unit*)(a.field + location_in_field<Unit>(s, a.blocks[site], r));
+        const int64_t x = a.blocks[site];
+        if (x < a.begin || x >= a.end) {
+            for (int b = 0; !in && b < int(sizeof(Unit)); ++b) array[b] = 0;
+            continue;
+        }
+        Unit* field = (Unit*)(a.field + location_in_field<Unit>(s, x, r));
         if (aligned && in) {
             *field = *(const Unit*)array;
         } else if (aligned) {
@@ -54,7 +60,8 @@ JALI_KERNEL(box_out_4, box_arguments) { box<int32_t>(a, false); }
 JALI_KERNEL(box_out_8, box_arguments) { box<int64_t>(a, false); }
 
 struct reorder_arguments {
-    int64_t count; // sites from the first of both fields on
+    int64_t begin, end;           // the sites of `to`
+    int64_t from_begin, from_end; // and of `from`; others are left as they are
     section_on_device from_section, to_section; // of as many units
     const char* from;
     char* to;
@@ -63,13 +70,15 @@ struct reorder_arguments {
 template <class Unit>
 JALI_INLINE void reorder(const reorder_arguments& a) {
     const int units = int(a.to_section.units);
-    JALI_FOR_EACH(i, 0, a.count * units) {
+    const int64_t count = a.end - a.begin;
+    JALI_FOR_EACH(i, 0, count * units) {
         // neighbouring threads take neighbouring sites of one unit
         const int64_t group = i / (GROUP * units), rest = i - group * GROUP * units;
-        const int64_t whole = (group + 1) * GROUP <= a.count ? GROUP : a.count - group * GROUP;
-        const int64_t x = group * GROUP + rest % whole;
+        const int64_t whole = (group + 1) * GROUP <= count ? GROUP : count - group * GROUP;
+        const int64_t x = a.begin + group * GROUP + rest % whole;
         const int r = int(rest / whole);
         const int64_t source = a.places ? a.places[x] : x;
+        if (source < a.from_begin || source >= a.from_end) continue;
         *(Unit*)(a.to + location_in_field<Unit>(a.to_section, x, r)) =
             *(const Unit*)(a.from + location_in_field<Unit>(a.from_section, source, r));
     }

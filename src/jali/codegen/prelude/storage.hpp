@@ -234,3 +234,10 @@ JALI_INLINE void algebra_encode(real* a, const real* m) {
         }
     for (int i = 0; i < (N == 1 ? 1 : N - 1); ++i) a[next++] = m[2 * (i * N + i) + 1];
 }
+
+// The base pointer for a block of a field whose ghosts, from block `first_ghost` on, are `away` bytes from where they
+// would follow: a field on one colour has no memory for sites of the other.
+template <class T>
+JALI_INLINE const T* sites_or_ghosts(const T* base, int64_t block, int64_t first_ghost, int64_t away) {
+    return block < first_ghost ? base : (const T*)((const char*)base + away);
+}

@@ -1,0 +1,118 @@
+"""Fields on a colour: which sites a call visits where fields have only even sites, or only odd ones; and fields taken apart and put together.
+
+A field over EVEN has no odd sites. So a call that is not restricted runs over the colour on which everything that it reads and
+writes is there, and any other domain is an error at the line of the read or write that leaves the field. Does not depend on how
+fields are stored: `core/halo/storage.hpp` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali.codegen.ir import offset_text
+from jali.errors import LayoutError, TraceError
+from jali.files import value_shown
+from jali.lattice.domain import ALL, EVEN, ODD, Domain
+
+if TYPE_CHECKING:
+    from jali.codegen.stages import Analysed
+    from jali.lattice.field import Field
+
+
+def colour_of_field(over: Any, lattice: Any, conditions: Sequence[str]) -> Domain:
+    """The sites that a field is to have. Raises LayoutError for other domains, and where a step around the lattice joins sites of one
+    colour."""
+    if over == ALL:
+        return ALL
+    if over not in (EVEN, ODD):
+        raise LayoutError(f"a field lives on ALL sites, on EVEN or on ODD ones, not over {value_shown(over)}")
+    for d, (extent, condition) in enumerate(zip(lattice.extents, conditions, strict=True)):
+        if extent % 2 and condition != "open":
+            raise LayoutError(
+                f"a field over {over} needs even extents where it goes on across the edge: direction {d} has {extent} sites, so "
+                f'sites that meet there have one colour; make it a lattice of even extents, or boundary={{{d}: "open"}}'
+            )
+    return EVEN if over == EVEN else ODD
+
+
+def domain_of_call(
+    programs: Sequence[Analysed], fields: Sequence[Field], lattice: Any, domain: Domain
+) -> Domain:
+    """The domain that a call runs over: the one that is given; of ALL sites those where the fields on a colour are read and written.
+
+    Raises TraceError for reads and writes of sites that a field does not have, and LayoutError for a field on a colour of another
+    lattice.
+    """
+    if all(field.over is ALL for field in fields):
+        return domain
+    first = ""
+    for analysed in programs:
+        program, analysis = analysed.program, analysed.analysis
+        here = (0,) * program.ndim
+        stores = {e.slot: e.where for e in program.effects if hasattr(e, "slot")}
+        for slot in {**analysis.writes, **analysis.reads}:
+            field = fields[slot]
+            if field.over is ALL:
+                continue
+            if field.lattice is not lattice:
+                raise LayoutError(
+                    f"{program.name} runs over {lattice} and takes {field.name} of {field.lattice}: between lattices fields have ALL "
+                    f"sites; {field.name} lives on {field.over}"
+                )
+            reads = [(offset, "reads") for offset in analysis.reads.get(slot, ())]
+            for offset, does in [*reads, *([(here, "writes")] if slot in analysis.writes else [])]:
+                source = program.offset_of_user(offset)
+                wanted = field.over if sum(source) % 2 == 0 else field.over.opposite
+                symbol = program.fields[slot]
+                line = stores.get(slot, "") if does == "writes" else symbol.reads.get(source, "")
+                there = f"{does} {symbol.name} at {offset_text(source)}"
+                if domain == ALL:
+                    domain, first = wanted, f", since it {there} (at {line})"
+                elif domain != wanted:
+                    raise TraceError(
+                        f"{program.name} runs over {domain}{first}, and {there}, where {symbol.name} has no site: it lives on {field.over}\n"
+                        f"  at {line}"
+                    )
+    return domain
+
+
+def mask_of(over: Domain, coordinates: Sequence[np.ndarray]) -> np.ndarray:
+    """Whether sites of these coordinates, arrays that are broadcast together, are of a colour."""
+    odd = sum(coordinates) % 2
+    return np.asarray(odd == (over is ODD))
+
+
+def join(even: Field, odd: Field, out: Field | None = None) -> Field:
+    """The field that has the sites of both: a new one, or `out`. What `Field.split` took apart.
+
+    Raises LayoutError unless one is over EVEN and the other over ODD, of one lattice and element.
+    """
+    from jali.lattice.field import Field
+
+    for field, over in ((even, EVEN), (odd, ODD)):
+        if not isinstance(field, Field) or field.over is not over:
+            found = f"a field over {field.over}" if isinstance(field, Field) else value_shown(field)
+            raise LayoutError(
+                f"jali.join takes a field over EVEN and one over ODD, in this order, not {found} for {over}"
+            )
+    if even.lattice is not odd.lattice or even.element != odd.element:
+        raise LayoutError(
+            f"jali.join takes two fields of one lattice and element, not {even.element} on {even.lattice} and {odd.element} on {odd.lattice}"
+        )
+    if out is None:
+        out = even.like(over=ALL)
+    if (
+        not isinstance(out, Field)
+        or out.over is not ALL
+        or out.lattice is not even.lattice
+        or out.element != even.element
+    ):
+        raise LayoutError(
+            f"jali.join: out is a field of {even.element} on all sites of {even.lattice}, not {value_shown(out)}"
+        )
+    for part in (even, odd):
+        out.assign(part, _partly=True)
+    return out
