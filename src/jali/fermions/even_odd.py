@@ -25,11 +25,6 @@ from jali.lattice.sites import site_function
 
 
 @site_function
-def _hop(X: Any, out: Any, psi: Any, U: Any, a: Any, adjoint: bool) -> None:
-    out[X] = a * wilson_hop_at(X, psi, U, -1 if adjoint else 1)
-
-
-@site_function
 def _diagonal_and_hop(X: Any, out: Any, chi: Any, psi: Any, U: Any, a: Any, b: Any, adjoint: bool) -> None:
     out[X] = a * chi[X] + b * wilson_hop_at(X, psi, U, -1 if adjoint else 1)
 
@@ -113,7 +108,7 @@ class EvenOdd:
     def _hopped(self, psi: Field, adjoint: bool) -> tuple[Any, ...]:
         """What the second kernel takes: the first has made H psi on the other colour."""
         hopped = self._kept("hopped", psi, self.over.opposite)
-        _hop(hopped, psi, self.D.links, 1.0, adjoint)
+        self.D.hop(psi, hopped, adjoint)
         return psi, hopped, self.D.links, self.diagonal, -0.25 / self.diagonal, adjoint
 
     def _applied(self, psi: Field) -> Field:

@@ -24,7 +24,7 @@ from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 from jali.lattice.algebra import inner
 from jali.lattice.base import no_field
-from jali.lattice.domain import ODD, Domain
+from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
 from jali.lattice.sites import site_function
@@ -60,6 +60,11 @@ def _wilson(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
 @site_function
 def _wilson_adjoint(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
     out[X] = wilson_at(X, psi, U, mass, -1)
+
+
+@site_function
+def _hop(X: Any, out: Any, psi: Any, U: Any, adjoint: bool) -> None:
+    out[X] = wilson_hop_at(X, psi, U, -1 if adjoint else 1)
 
 
 class WilsonDirac:
@@ -119,6 +124,14 @@ class WilsonDirac:
     def adjoint(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger psi."""
         return self._run(_wilson_adjoint, psi, out)
+
+    def hop(self, psi: Field, out: Field | None = None, adjoint: bool = False) -> Field:
+        """H psi, the sum over neighbours in D = m + d - H / 2, or H^dagger psi. That of a spinor on one colour lives on the other."""
+        self._check(psi)
+        if out is None:
+            out = psi.like() if psi.over is ALL else psi.like(over=psi.over.opposite)
+        _hop(self._out(psi, out), psi, self.links, adjoint)
+        return out
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger D psi."""
