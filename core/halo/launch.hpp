@@ -114,10 +114,11 @@ struct LaunchDefinition {
     std::shared_ptr<const RowBlocks> rows; // what is visited, if not the layout's blocks
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<ThreadPool> pool;
-    KernelFunction kernel = nullptr;                     // on the host,
-    GpuFunction gpu_kernel;                              // or on the layout's device
-    int threads = 0;                                     // per block of it
-    int sites = 1;                                       // per thread of it, at a time
+    KernelFunction kernel = nullptr; // on the host,
+    GpuFunction gpu_kernel;          // or on the layout's device
+    int threads = 0;                 // per block of it
+    int members = 1;                 // of a batch: a position is so many turns of a thread, on a device
+    int sites = 1;                   // per thread of it, at a time
     std::function<KernelWithHalos()> compile_with_halos; // null: there is none
     KernelWithHalos with_halos;                          // once it was needed
     int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number

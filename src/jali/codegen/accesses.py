@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from jali.codegen.ir import Node, offset_text
+from jali.codegen.operation import described
 from jali.codegen.packings import ALGEBRA, HERMITIAN, PLAIN
 from jali.codegen.storage_formats import Stored
 
@@ -33,6 +34,8 @@ class Access:
     phased: bool = False  # a boundary may change what is read
     table: SiteTable | None = None
     in_array: bool = False  # on a device: the field's sites lie as in an array of C order
+    members: int = 0  # of a batch, in memory; 0: the field has none
+    listed: bool = False  # of these it has some, which a list names
     ghosts_apart: bool = False  # the field's ghosts are not where they would follow the sites of the lattice
     prefetched: bool = (
         False  # on the host: what the next position reads here is requested while this one is computed
@@ -54,6 +57,8 @@ class Access:
         storage = w.program.fields[self.slot].storage
         packing = storage.packing
         source = self.operand(w)
+        if self.members:
+            source = self.member(w, source, node, storage)
         if self.prefetched:
             w.line(f"prefetch<{storage.reals}>({w.field(self.slot)}, {self.ahead(w)});")
         late = self.phased and packing not in (
@@ -88,6 +93,24 @@ class Access:
             return w.field(self.slot)
         return f"in_array({w.field(self.slot)}, {self.ghosts(w)})"
 
+    def member(self, w: Writer, source: str, node: Node | None, storage: Stored) -> str:
+        """The field as it is loaded and stored, moved to the member that a node names, or that is computed."""
+        member = "member" if w.program.batch else "0"
+        if node is not None and node.args:
+            at = node.args[0]
+            known = described(at).constant
+            many = w.program.fields[self.slot].batch
+            member = (
+                str(at.attrs[0]) if known else f"first_lane(floor_mod({w.one(at)}, splat_integer({many})))"
+            )
+        if self.listed:
+            member = f"m{w.parameter_of('members', self.slot)}[{member}]"
+        return f"member_of<{storage.reals}>({source}, {self.block(w)}, {self.members}, {member})"
+
+    def block(self, w: Writer) -> str:
+        """The number of the block that is read or written."""
+        return "x"
+
     def ghosts(self, w: Writer) -> str:
         """The number of the field's first ghost, and how far ghosts are away from where they would follow its sites."""
         first, away = (w.parameter_of(what, self.slot) for what in ("first_ghost", "away"))
@@ -108,6 +131,8 @@ class Access:
     def store(self, w: Writer, node: Node, storage: Stored, array: str, counted: str) -> None:
         """The line that stores numbers at the kernel's own site; `counted`: an argument that counts those that do not fit."""
         to, reals = self.operand(w), storage.reals
+        if self.members:
+            to = self.member(w, to, None, storage)
         if self.table is not None:
             to = f"led_by({to}, n{w.parameter_of('sites', self.table.group, self.offset)})"
         if w.multi_site is not None:
@@ -152,8 +177,7 @@ class Neighbour(Access):
         ctype, name, what = self.named(w, node, storage)
         staged, entry = w.staged(node, storage.reals), self.entry(w, self.phased)
         if self.ghosts_apart:
-            block = f"int64_t({entry.partition(',')[0]} & ENTRY_BLOCK)"
-            source = f"sites_or_ghosts({source}, {block}, {self.ghosts(w)})"
+            source = f"sites_or_ghosts({source}, {self.block(w)}, {self.ghosts(w)})"
         arguments, kind = f"{staged}, {source}, {entry}", ""
         if factor:
             arguments += f", {self.phases(w)}"
@@ -164,6 +188,9 @@ class Neighbour(Access):
     def apply_factor(self, w: Writer, kind: str, reals: int, array: str) -> None:
         phases = self.phases(w)
         w.line(f"{kind}_across<{reals}>({array}, {self.entry(w, True)}, {phases});")
+
+    def block(self, w: Writer) -> str:
+        return f"int64_t({self.entry(w, self.phased).partition(',')[0]} & ENTRY_BLOCK)"
 
     def ahead(self, w: Writer) -> str:
         return f"n{w.parameter_of('table', offset=self.offset, windings=self.phased)}[ahead]"

@@ -15,12 +15,13 @@ from jali.codegen.arithmetics import ARITHMETICS, seen_by_numpy
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import described
-from jali.codegen.passes import Analysis, analyse
+from jali.codegen.passes import Analysis, analyse, for_members
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering, Value, Writer
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (docs/notes/kernel-abi.md)
+STREAMS = 0x9E3779B97F4A7C15  # between the keys of two members: odd, and far from the differences of seeds
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
 
 
@@ -75,6 +76,11 @@ class Emitter(Writer):
         self.branch: int | None = None
         self.kept: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
+        self.shared = (
+            -1
+        )  # lines of a site that are written once for all members of a batch; -1: none are known yet
+        if program.batch and not lowering.gpu:
+            self.analysis = analysis = for_members(program, analysis)
         self.arrays = LocalArrays(program, analysis)
 
     def number(self, node: Node) -> int:
@@ -158,10 +164,19 @@ class Emitter(Writer):
         """The lines of one site: its values, then what becomes of them."""
         for position, node in enumerate(self.analysis.order):
             self.position = position
+            if position == self.analysis.for_all_members:
+                self._begin_members()
             self.emit(node)
             self.arrays.release(position)
         self.position = len(self.analysis.order)
+        if self.shared < 0:
+            self._begin_members()
         self.effects()
+
+    def _begin_members(self) -> None:
+        """What comes now is written for each member of a batch."""
+        self.shared = len(self.lines)
+        self.arrays.keep()
 
     def effects(self) -> None:
         """The lines that store, sum and send values."""
@@ -232,6 +247,9 @@ class Emitter(Writer):
     def _contribute(self, component: int, part: str, reduction: str, ctype: str = "real") -> None:
         """A site's term of a sum, maximum or minimum, or a label of it."""
         i = "i" if self.multi_site is None else "own.i[j]"
+        position = f"{component} * sum_stride"
+        if self.program.batch:
+            position = f"({component} * {self.program.batch} + member) * sum_stride"
         whole = reduction.endswith("_whole")
         ctype = "integer" if whole else ctype
         if self.lowering.in_kernel_reduction and reduction == "sum":
@@ -243,7 +261,7 @@ class Emitter(Writer):
             statement = f"raise_key(d{component}, key_of_{reduction}({term}(({{value}}).value)));"
         else:
             store = "store_label" if reduction == "label" else "store_whole" if whole else "store_sum"
-            statement = f"{store}(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
+            statement = f"{store}(sums + ({position} + ({i} - begin)) * JALI_LANES, {{value}});"
         if self.multi_site is not None:
             self.line(f"{self.multi_site.add(component, statement, ctype)} = {part};")
             return
@@ -334,7 +352,7 @@ class Emitter(Writer):
         out += ["    " + line for line in head]
         of_site = ["        " + line for line in numbering]
         of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
-        of_site = ["    " * (self.depth - 2) + line for line in of_site] + self.lines
+        of_site = ["    " * (self.depth - 2) + line for line in of_site] + self._lines_of_members()
         if self.multi_site is not None:
             out += self.multi_site.text(of_site, counts=bool(analysis.bodies), part="part")
         else:
@@ -378,6 +396,13 @@ class Emitter(Writer):
         if self._streams():
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
+        elif self.lowering.gpu and self.program.batch:
+            members = self.program.batch
+            out.append(f"    JALI_FOR_EACH_MEMBER_OF(part, turn, {members}, begin, end) {{")
+            out.append(
+                f"        const int64_t member = turn / GROUP % {members}, i = begin / GROUP * GROUP + turn / (GROUP * {members}) * GROUP + turn % GROUP;"
+            )
+            out.append("        if (i < begin || i >= end) continue;")
         elif self.lowering.gpu:
             out.append("    JALI_FOR_EACH_OF(part, i, begin, end) {")
         else:
@@ -390,9 +415,30 @@ class Emitter(Writer):
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
         return [*out, *of_site, "    }"]
 
+    def _lines_of_members(self) -> list[str]:
+        """The lines of a site; on hosts members are a loop, behind what they share."""
+        members, lines = self.program.batch, self.lines
+        if not members:
+            return lines
+        keys = [
+            f"const philox_keys k{k} = philox_schedule(w[{k}] + uint64_t(member) * {STREAMS}u);"
+            for k in self._keys()
+        ]
+        if self.lowering.gpu:
+            return ["        " + line for line in keys] + lines
+        begin = f"        for (int64_t member = 0; member < {members}; ++member) {{"
+        own = ["    " + line for line in ["        " + line for line in keys] + lines[self.shared :]]
+        return [*lines[: self.shared], begin, *own, "        }"]
+
+    def _keys(self) -> list[int]:
+        """Parameters that are keys of random numbers. Each member has a key of its own, the first one that of a field without a batch."""
+        return [
+            self.first_parameter + k for k, parameter in enumerate(self.parameters) if parameter.what == "key"
+        ]
+
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
-        if self.lowering.gpu or self.lowering.tables:
+        if self.lowering.gpu or self.lowering.tables or self.program.batch:
             return False
         reads, writes = self.analysis.reads, self.analysis.writes
         local = not any(any(offset) for at in reads.values() for offset in at)
@@ -436,6 +482,8 @@ def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program
         field = program.fields[parameter.slot]
         pointer = field.storage.pointer(program.precision, lowering.gpu)
         return [f"{pointer}* const f{index} = ({pointer}*)w[{index}];  // {field.name}"]
+    if parameter.what == "members":
+        return [f"const int32_t* const m{index} = (const int32_t*)w[{index}];"]
     if parameter.what == "differences":
         return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];"]
     if parameter.what == "table":

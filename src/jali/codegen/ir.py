@@ -117,6 +117,7 @@ class FieldSlot:
         default_factory=dict
     )  # those below a write at another offset
     ratio: Any = None  # of its lattice to the loop's (`storage_formats.Ratio`); offsets are its lattice's
+    batch: int = 0  # its members at each site; 0: it has none
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)
@@ -143,6 +144,7 @@ class SiteProgram:
     shift: tuple[int, ...] = ()
     loops: list[Any] = field(default_factory=list)
     outputs: int = 0  # reals per position that Output effects write
+    batch: int = 0  # the effects are those of one member of a batch of so many; 0: of none
     # offsets that arguments decide: the text does not name them, so that others have the same
     given: frozenset[tuple[int, ...]] = frozenset()
     items: tuple[Any, ...] = ()  # halo items that are received

@@ -52,6 +52,10 @@ class LocalArrays:
         self._owned.setdefault(heir.number, []).append(array)
         return True
 
+    def keep(self) -> None:
+        """Nobody gets the arrays that are in use now: they are read again in each turn of a loop that begins here."""
+        self._owned.clear()
+
     def release(self, position: int) -> None:
         """Release arrays that are not used after this position."""
         for number, names in list(self._owned.items()):

@@ -86,6 +86,7 @@ class Operation:
     indexes: Mapping[str, int] = field(default_factory=dict)
     # its attributes where it is seen from another site; None: they are the same
     shifted: Callable[[tuple[Any, ...], tuple[int, ...]], tuple[Any, ...]] | None = None
+    of_member: bool = False  # it differs between the members of a batch
     looks_up: bool = False  # an array that is an argument: attrs[0] is its slot, args are indices
     draws: bool = False  # random numbers: attrs[0] is the slot of their source
     by_coordinates: bool = False  # it depends on the coordinates of the site

@@ -8,7 +8,7 @@ bytes. `rewritten_trace` comes before: its multiply-adds decide where values are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import Node, SiteProgram, Store, Sum
@@ -37,6 +37,9 @@ class Analysis:
     counts_attempts: bool = False  # in counters[0], where a loop gives up
     randoms: set[int] = field(default_factory=set)
     drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
+    for_all_members: int = (
+        -1
+    )  # so many values come first in the order, and are the same for all members of a batch; -1: unordered
 
 
 def analyse(program: SiteProgram) -> Analysis:
@@ -46,7 +49,7 @@ def analyse(program: SiteProgram) -> Analysis:
     reads: dict[int, dict[tuple[int, ...], str]] = {}
     for node in nodes:
         if described(node).reads:
-            slot, offset = node.attrs
+            slot, offset = node.attrs[:2]
             reads.setdefault(slot, {}).setdefault(offset, node.where)
     writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
 
@@ -80,6 +83,26 @@ def analyse(program: SiteProgram) -> Analysis:
         randoms={n.attrs[0] for n in drawn},
         drawn_at=drawn[0].attrs[-1] if drawn else (),
     )
+
+
+def for_members(program: SiteProgram, analysis: Analysis) -> Analysis:
+    """The same with the values first that all members of a batch share."""
+    own: set[int] = set()
+    for node in reachable(effect.value for effect in program.effects):
+        kind = described(node)
+        of_own_member = kind.reads and not node.args and program.fields[node.attrs[0]].batch
+        if (
+            of_own_member
+            or kind.of_member
+            or kind.draws
+            or kind.repeats
+            or node.loops
+            or any(a.number in own for a in node.args)
+        ):
+            own.add(node.number)
+    shared = [node for node in analysis.order if node.number not in own]
+    rest = [node for node in analysis.order if node.number in own]
+    return replace(analysis, order=[*shared, *rest], for_all_members=len(shared))
 
 
 def rewritten_trace(programs: Sequence[SiteProgram]) -> list[SiteProgram]:

@@ -69,6 +69,7 @@ def most_neighbours(program: SiteProgram, lowering: Lowering, analysis: Analysis
     """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read."""
     if (
         not lowering.gpu
+        or program.batch
         or lowering.tables
         or any(any(offset) for offsets in analysis.reads.values() for offset in offsets)
     ):

@@ -170,6 +170,8 @@ def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
                 lowering.gpu,
                 phased=a.phased and item.offset in lowering.wraps,
                 in_array=a.in_array,
+                members=a.members,
+                listed=a.listed,
             )
             for a in there
         )

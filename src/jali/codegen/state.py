@@ -77,15 +77,23 @@ class Trace:
 
     # ---- fields ----------------------------------------------------------------------------------
 
-    def load(self, slot: int, offset: tuple[int, ...]) -> Node:
+    def load(self, slot: int, offset: tuple[int, ...], member: Node | None = None) -> Node:
+        """A field's value at an offset: that of the member that is computed, or of one that is named."""
         stored = self.stores.get((slot, offset))
         field = self._computable(slot)
+        if stored is not None and member is not None:
+            raise trace_error(
+                f"{field.name} is written above, and a member of it is read here: read it before, or in another site function"
+            )
         if stored is not None:
             return leaves.read_after(self.builder, slot, field.storage, stored.value)
         field.reads.setdefault(offset, user_line())
         if any(written == slot for written, _ in self.stores):
             field.reads_after.setdefault(offset, user_line())
-        node = leaves.load(self.builder, slot, offset, field.element.type)
+        if member is None:
+            node = leaves.load(self.builder, slot, offset, field.element.type)
+        else:
+            node = leaves.load_of_member(self.builder, slot, offset, member, field.element.type)
         leaves.know_symmetry(node, field.element)
         node.phase = field.element.name == "U(1)"
         return node

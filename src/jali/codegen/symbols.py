@@ -9,7 +9,7 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen.arithmetics import ARITHMETICS
-from jali.codegen.ir import BOOL, Node
+from jali.codegen.ir import BOOL, INT, Node
 from jali.codegen.language import arithmetic, choices, conversions, leaves, rejection_loops
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import described
@@ -150,6 +150,16 @@ class Site(WithoutValue):
     def extent(self, mu: Any) -> Value:
         """Global extent of the lattice in direction mu, an integer."""
         return Value(leaves.extent(builder(), self._axis(mu)))
+
+    @property
+    def member(self) -> Value:
+        """The number of the member of a batch that is computed, 0 to batch - 1, an integer."""
+        members = max((slot.batch for slot in self._trace.slots), default=0)
+        if not members:
+            raise trace_error(
+                "X.member is asked for where no field has a batch: Field(lattice, element, batch=8)"
+            )
+        return Value(leaves.member(builder(), members))
 
     @property
     def parity(self) -> Value:
@@ -314,10 +324,50 @@ class FieldSymbol(WithoutValue):
             self._trace.given.add(site.vector)
         return site.vector
 
-    def __getitem__(self, site: Any) -> FieldValue:
+    def __getitem__(self, site: Any) -> Any:
+        if isinstance(site, tuple):
+            site, member = self._with_member(site)
+            return Value(self._trace.load(self.slot, self._offset(site), member))
         return FieldValue(self, site, self._trace.load(self.slot, self._offset(site)))
 
+    def _with_member(self, index: tuple[Any, ...]) -> tuple[Any, Node]:
+        """Site and member of an index `f[X, k]`: a number, or a whole number of the site such as X.member + 1, which counts round the batch."""
+        members = self._trace.slots[self.slot].batch
+        if not members:
+            raise trace_error(
+                f"{self.name} has no batch: its value at a site is {self.example}, not {self.name}[X, k]"
+            )
+        if len(index) != 2 or not isinstance(index[0], Site):
+            raise trace_error(
+                f"{self.name} is indexed by a site and a member, {self.name}[X, k], not by {value_shown(index)}"
+            )
+        site, member = index
+        if isinstance(member, Value):
+            node = lift(member)
+            if node.type != INT:
+                raise trace_error(
+                    f"a member of {self.name} is named by a whole number, X.member + 1, not by a {node.type}"
+                )
+            if not leaves.is_fixed(node, members=True):
+                raise trace_error(
+                    f"a member of {self.name} is named by a number that is the same at all sites, such as X.member + 1 or an argument"
+                )
+            return site, node
+        try:
+            k = operator.index(member)
+        except TypeError:
+            raise trace_error(
+                f"a member of {self.name} is named by a whole number, not by {value_shown(member)}"
+            ) from None
+        if not -members <= k < members:
+            raise trace_error(f"{self.name} has the members 0 to {members - 1}, not {k}")
+        return site, leaves.const(self._trace.builder, k % members)
+
     def __setitem__(self, site: Any, value: Any) -> None:
+        if isinstance(site, tuple):
+            raise trace_error(
+                f"a call writes the member that it computes, {self.name}[X] = ...; f.members[k] is one member as a field of its own"
+            )
         if self.ratio is not None:
             raise trace_error(
                 f"{self.name} is written but lives on another lattice, {self.ratio}: a site function runs over the lattice of its first "

@@ -54,7 +54,7 @@ def trace(
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
         found = slots.get(argument.identity)
         if found is None:
-            state.slots.append(FieldSlot(name, argument.storage, ratio=argument.ratio))
+            state.slots.append(FieldSlot(name, argument.storage, ratio=argument.ratio, batch=argument.batch))
             element, slot = argument.storage.element, len(state.slots) - 1
             found = FieldSymbol(state, slot, name, element, argument.ratio, argument.open)
             slots[argument.identity] = found
@@ -233,6 +233,50 @@ def _finish(
             types if k == 0 else [],
             loops=loops,
             given=frozenset(state.given),
+            batch=_batch_of(name, state.slots, effects, nodes),
         )
         programs.append(program)
     return programs
+
+
+def _batch_of(name: str, slots: list[FieldSlot], effects: list[Any], nodes: list[Node]) -> int:
+    """The number of members for each of which a program runs; 0 where it is about none. Raises TraceError where batches differ, and where
+    all members would write one value."""
+    stores = {e.slot: e for e in effects if isinstance(e, Store)}
+    for node in nodes:
+        if described(node).reads and node.args and node.attrs[0] in stores:
+            raise TraceError(
+                f"{name} writes {slots[node.attrs[0]].name} (at {stores[node.attrs[0]].where}) and reads another member of it: the result would "
+                f"depend on the order of the members. Write to another field\n  at {node.where}"
+            )
+    own = [
+        (slots[n.attrs[0]], f"reads {slots[n.attrs[0]].name}", n.where)
+        for n in nodes
+        if described(n).reads and not n.args
+    ]
+    own += [(slots[e.slot], f"writes {slots[e.slot].name}", e.where) for e in effects if isinstance(e, Store)]
+    batches = [(slot.batch, does, where) for slot, does, where in own if slot.batch]
+    batches += [(0, "asks for its member", n.where) for n in nodes if described(n).of_member and not n.args]
+    if not batches:
+        return 0
+    members, first, at = max(batches)
+    for other, does, where in batches:
+        if other not in (0, members):
+            raise TraceError(
+                f"{name} {first}, a batch of {members} (at {at}), and {does}, a batch of {other}: one call is about batches of one size; "
+                f"f[X, k] reads member k of any\n  at {where}"
+            )
+    if not members:
+        raise TraceError(f"{name} asks for X.member, and takes no field with a batch\n  at {at}")
+    for slot, does, where in own:
+        if does.startswith("writes") and not slot.batch:
+            raise TraceError(
+                f"{name} {first}, a batch of {members} (at {at}), and {does}, which has none: all members would write there. Give "
+                f"{slot.name} a batch, or read one member, f[X, k]\n  at {where}"
+            )
+    for effect in effects:
+        if isinstance(effect, Label):
+            raise TraceError(
+                f"{name} sums by label and {first}, a batch of {members}: a label is one of a site\n  at {effect.where}"
+            )
+    return members

@@ -76,7 +76,7 @@ class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
     # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output,
-    # overflow; of numbers kept, mirror, words; of fields found by tables (slot: their group) sites, site_lists, site_classes; of
+    # overflow, members; of numbers kept, mirror, words; of fields found by tables (slot: their group) sites, site_lists, site_classes; of
     # these and arrays first_ghost, away
     what: str
     slot: int = 0
@@ -164,7 +164,7 @@ class Writer:
     # ---- fields ----------------------------------------------------------------------------------
 
     def load(self, node: Node) -> None:
-        self.lowering.access(*node.attrs).load(self, node)
+        self.lowering.access(*node.attrs[:2]).load(self, node)
 
     def parameter_of(
         self,

@@ -159,7 +159,9 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
 
 
 def _described(field: Field, lattice: Any) -> FieldArgument:
-    return FieldArgument(field.stored, field.serial, ratio_of(lattice, field.lattice), field.boundary.open)
+    return FieldArgument(
+        field.stored, field.serial, ratio_of(lattice, field.lattice), field.boundary.open, field.batch or 0
+    )
 
 
 def fields_of(arguments: Any) -> Any:
@@ -240,7 +242,7 @@ def aliases(fields: list[Field]) -> list[int]:
 
 def hashable(shape: Any) -> Any:
     if isinstance(shape, FieldArgument):
-        return shape.storage, shape.ratio, shape.open
+        return shape.storage, shape.ratio, shape.open, shape.batch
     if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == "static":
         return ("static", key_of(shape[1]))
     if isinstance(shape, list | tuple):

@@ -167,7 +167,7 @@ class _Binding:
         for offset, (_, storage) in items.items():
             reads.append((storage, list(offset), layout.reach(sites.parities, list(offset))))
         writes = [(fields[slot].storage, sites.parities) for slot in text.analysis.writes]
-        nsums = len(program.reductions)
+        nsums = len(program.reductions) * (program.batch or 1)
         gathering = gathering_of(program, sums)
         slices, nslices = None, 1
         if sums is not None and sums.per is not None:
@@ -196,6 +196,7 @@ class _Binding:
             ncounters=2 if counts_overflow(program) else 1 if text.analysis.counts_attempts else 0,
             gpu_kernel=binary.function,
             threads=config.threads,
+            members=program.batch or 1,
             in_kernel_reduction=lowering.in_kernel_reduction,
             name=program.name,
             cost=(
@@ -313,6 +314,8 @@ class _Binding:
         return int(memory.address)
 
     def _address(self, parameter: KernelParameter) -> int:
+        if parameter.what == "members":
+            return self._members(self.fields[parameter.slot])
         if parameter.what == "blocks":
             return int(self.launch_layout.blocks.nblocks)
         if parameter.what == "first_ghost":
@@ -339,6 +342,15 @@ class _Binding:
             return self._factors(parameter.slot, table.windings)
         self._held.append(table)
         return int(array.ctypes.data)
+
+    def _members(self, field: Field) -> int:
+        """Address of the list of the members that a view has."""
+        numbers = np.array(field.listed_members, np.int32)
+        self._held.append(numbers)
+        if self.lattice.gpu is None:
+            return int(numbers.ctypes.data)
+        self._held.append(self.lattice.gpu.upload(numbers, "members of a batch"))
+        return int(self._held[-1].address)
 
     def _factors(self, slot: int, windings: np.ndarray) -> int:
         """Address of the boundary factors of a field for these windings, `[class][ndim][lane]`."""

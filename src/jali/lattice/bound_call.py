@@ -166,7 +166,7 @@ class BoundCall:
             check_occupied(program, lattice, domain, per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
         if self.stays:
-            check_scalars(program.name, self.sums, bool(per), bool(program.labelled))
+            check_scalars(program.name, self.sums, bool(per), bool(program.labelled), program.batch)
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         self.kernels = [bind(one, distinct, lattice, domain, sums, by_address) for one in analysed]
@@ -174,7 +174,11 @@ class BoundCall:
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
         self.labelled = bool(program.labelled)
         self.in_requested_types = in_requested_types(
-            self.sums, [lattice.extents[axis] for axis in per], self.entries, program.labelled.values()
+            self.sums,
+            [lattice.extents[axis] for axis in per],
+            self.entries,
+            program.labelled.values(),
+            program.batch,
         )
         self.by_address = bool(by_address)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits

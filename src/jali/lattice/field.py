@@ -22,6 +22,7 @@ from jali.errors import LayoutError, UnsetError
 from jali.files import value_shown
 from jali.lattice import borrowed_arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
+from jali.lattice.batches import Members, batch_of_field
 from jali.lattice.boundary import Boundary
 from jali.lattice.colours import colour_of_field, mask_of
 from jali.lattice.domain import ALL, EVEN, ODD, Domain
@@ -94,7 +95,8 @@ class Field(FieldArithmetic):
 
     `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.storage_formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `over` are its sites: `ALL`, or one colour, `EVEN` or
-    `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and functions run where it is. `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
+    `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and functions run where it is. With a `batch`
+    there are so many elements at each site: functions run for every one of them, sums are arrays, `members` takes some. `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
     LayoutError for unknown precisions, conditions, shapes and colours.
@@ -114,6 +116,7 @@ class Field(FieldArithmetic):
         name: str = "",
         borrowed: borrowed_arrays.BorrowedArray | None = None,
         over: Domain = ALL,
+        batch: int | None = None,
     ):
         graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -141,6 +144,9 @@ class Field(FieldArithmetic):
             raise LayoutError(
                 f"an array is a field on ALL sites, not over {self.over}; take a copy of it, f.on({self.over})"
             )
+        self.batch = batch_of_field(batch, borrowed is not None)
+        self.members_in_memory = self.batch or 0
+        self.listed_members: tuple[int, ...] | None = None  # of a view: which of these it has
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.named = bool(name)  # by its user
@@ -148,7 +154,8 @@ class Field(FieldArithmetic):
         self.layout = lattice.layout(precision) if borrowed is None else lattice.array_layout()
         where = (lattice.pool, self.over.parities) if borrowed is None else (borrowed.memory, borrowed.stream)
         with lattice.lock:
-            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
+            memory = self.stored.memory * (self.batch or 1)
+            self.storage = _core.FieldStorage(self.layout, memory, self.name, *where)
         self.set_by = (
             ""  # what sets this field, in words, if it may not be read before; empty where zeros are values
         )
@@ -160,7 +167,15 @@ class Field(FieldArithmetic):
 
     def __repr__(self) -> str:
         over = "" if self.over is ALL else f"{self.over} sites of "
-        return f"<{self.element} field on {over}{self.lattice}, {self.precision}>"
+        batch = "" if self.batch is None else f", batch of {self.batch}"
+        return f"<{self.element} field on {over}{self.lattice}, {self.precision}{batch}>"
+
+    def begin_view(self, name: str) -> None:
+        """Makes a shallow copy of a field one of its own, with the same memory."""
+        self.serial = next(_serials)
+        self.name, self.named = name, False
+        self._release = weakref.WeakSet()
+        weakref.finalize(self, _run_all, self._release).atexit = False
 
     @property
     def array(self) -> Any:
@@ -201,13 +216,22 @@ class Field(FieldArithmetic):
             "storage": self.stored.format.name,
             "boundary": self.boundary,
             "over": self.over,
+            "batch": self.batch,
         }
         if "precision" in changes or changes.get("element", self.element) != self.element:
             del options["storage"]
         options.update(changes)
-        if unknown := set(options) - {"element", "precision", "storage", "boundary", "name", "over"}:
+        if unknown := set(options) - {
+            "element",
+            "precision",
+            "storage",
+            "boundary",
+            "name",
+            "over",
+            "batch",
+        }:
             raise LayoutError(
-                f"like changes element, precision, storage, boundary, name and over, not {', '.join(sorted(unknown))}"
+                f"like changes element, precision, storage, boundary, name, over and batch, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
         an_array = self.borrowed is not None and options["over"] == ALL
@@ -222,10 +246,18 @@ class Field(FieldArithmetic):
         """A field with the same values."""
         self.check_set()
         out = self.like()
+        if self.listed_members is not None:
+            return out.assign(self)
         with self.lattice.lock:
             out.storage.copy_from(self.storage, self.lattice.pool)
             out._share_counts(self)
         return out
+
+    @property
+    def members(self) -> Members:
+        """The members of the batch: `f.members[k]` is one as a field, `f.members[2:5]` and `f.members[[0, 3]]` are batches of some. They are
+        views: what is written to them is written to this field. `copy()` makes a field of their own."""
+        return Members(self)
 
     def on(self, over: Domain) -> Field:
         """A new field with the values at the sites of one colour, `EVEN` or `ODD`, half as large. Raises LayoutError where they are not
@@ -255,6 +287,8 @@ class Field(FieldArithmetic):
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
             return other._expression().store(self, _partly)
+        if other.batch != self.batch or self.listed_members is not None or other.listed_members is not None:
+            return other._expression().store(self, _partly)
         self._writable()
         other.check_set()
         mine, theirs = self.borrowed, other.borrowed
@@ -270,9 +304,9 @@ class Field(FieldArithmetic):
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
                 self.storage.prepare_copy_from(other.storage)
                 copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
-            elif other.layout is self.layout and other.over is self.over:
+            elif other.layout is self.layout and other.over is self.over and self.batch is None:
                 copy = recode_on_lattice(self, other, precision)
-            elif self.lattice.gpu is not None or other.over is not self.over:
+            elif self.lattice.gpu is not None or other.over is not self.over or other.layout is self.layout:
                 other._expression().store(self, _partly)
                 self._share_counts(other)
                 return self
@@ -359,7 +393,12 @@ class Field(FieldArithmetic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape as an array: extents of the whole lattice, then that of an element."""
-        return self.lattice.extents + self.element.numpy_shape
+        return self.lattice.extents + self._site_shape
+
+    @property
+    def _site_shape(self) -> tuple[int, ...]:
+        """What NumPy sees of a site."""
+        return self.element.numpy_shape if self.batch is None else (self.batch, *self.element.numpy_shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -367,13 +406,14 @@ class Field(FieldArithmetic):
         return self.element.numpy_dtype(self.values_precision)
 
     def local(self) -> np.ndarray:
-        """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction."""
+        """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction; the batch, where there is
+        one, stands in front of the element."""
         lattice = self.lattice
         self._not_while_tracing()
         self.check_set()
         with lattice.lock:
             self._raise_if_overflow()
-            sites = self.storage.export_box()
+            sites = self._of_view(self.storage.export_box())
         values = with_first_direction_first(self._decoded(sites), lattice.ndim)
         if self.over is not ALL:
             values[~self._own_sites()] = 0
@@ -388,7 +428,10 @@ class Field(FieldArithmetic):
         self.check_set()
         with self.lattice.lock:
             self._raise_if_overflow()
-            return with_first_direction_first(self.storage.export_box(), self.lattice.ndim)
+            sites = self._of_view(self.storage.export_box())
+        return with_first_direction_first(
+            sites.reshape(*sites.shape[: self.lattice.ndim], -1), self.lattice.ndim
+        )
 
     def set_stored_bytes(self, sites: np.ndarray, format: tuple[str, int]) -> Field:
         """Sets this rank's box from what `stored_bytes` gave, kept in `format`: name and version. Every rank calls it. Returns self.
@@ -396,7 +439,7 @@ class Field(FieldArithmetic):
         Raises LayoutError where this field is stored otherwise.
         """
         self._not_while_tracing()
-        wanted = (*self.lattice.local_extents, self.stored.site_bytes)
+        wanted = (*self.lattice.local_extents, self.stored.site_bytes * (self.batch or 1))
         if not (isinstance(format, tuple | list) and len(format) == 2):
             raise LayoutError(
                 f"a format is a name and a version, as Field.format gives them, not {value_shown(format)}"
@@ -413,9 +456,7 @@ class Field(FieldArithmetic):
             )
         self._writable()
         with self.lattice.lock:
-            self.storage.import_box(
-                np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim))
-            )
+            self._import_box(np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim)))
         return self
 
     @property
@@ -431,6 +472,37 @@ class Field(FieldArithmetic):
             if self.stored.format.scalar and not self.stored.format.packing
             else seen_by_numpy(self.precision)
         )
+
+    def _of_view(self, sites: np.ndarray) -> np.ndarray:
+        """Of the bytes `(..., all of a site)` those of the members of this field, `(..., batch, bytes)`; without one `(..., bytes)`."""
+        if not self.members_in_memory:
+            return sites
+        members = sites.reshape(*sites.shape[:-1], self.members_in_memory, self.stored.site_bytes)
+        if self.listed_members is None:
+            return members
+        return (
+            members[..., self.listed_members, :]
+            if self.batch is not None
+            else members[..., self.listed_members[0], :]
+        )
+
+    def _import_box(self, sites: np.ndarray) -> None:
+        """Sets this rank's box to bytes `(..., batch, bytes)`, or flat."""
+        box = sites.shape[: self.lattice.ndim]
+        if self.listed_members is not None:
+            whole = self.storage.export_box()
+            self._put(whole, sites)
+            sites = whole
+        self.storage.import_box(np.ascontiguousarray(sites.reshape(*box, -1)))
+
+    def _put(self, whole: np.ndarray, sites: np.ndarray) -> None:
+        """Sets the bytes of this field's members in those of all that are in memory."""
+        if self.listed_members is None:
+            whole[...] = sites.reshape(whole.shape)
+            return
+        members = whole.reshape(*whole.shape[:-1], self.members_in_memory, self.stored.site_bytes)
+        sites = sites.reshape(*whole.shape[:-1], len(self.listed_members), self.stored.site_bytes)
+        members[..., self.listed_members, :] = sites
 
     def _decoded(self, sites: np.ndarray) -> np.ndarray:
         """Elements `(..., *numpy_shape)` of bytes `(..., site_bytes)`."""
@@ -474,7 +546,7 @@ class Field(FieldArithmetic):
         lattice = self.lattice
         self._not_while_tracing()
         array = as_array(values, "set_local")
-        wanted = lattice.local_extents + self.element.numpy_shape
+        wanted = lattice.local_extents + self._site_shape
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
         self._writable()
@@ -486,11 +558,11 @@ class Field(FieldArithmetic):
             array = array.copy()
         if self.over is not ALL:
             inside = self._own_sites()
-            array = np.where(inside.reshape(inside.shape + (1,) * len(self.element.numpy_shape)), array, 0)
+            array = np.where(inside.reshape(inside.shape + (1,) * len(self._site_shape)), array, 0)
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
         raise_if_overflow(overflow, f"setting {self.name} from Python")
         with lattice.lock:
-            self.storage.import_box(sites)
+            self._import_box(sites)
         return self
 
     def __getitem__(self, index: Any) -> Any:
@@ -539,16 +611,20 @@ class Field(FieldArithmetic):
         self._not_while_tracing()
         if isinstance(value, FieldArithmetic):
             value = value[...]
-        if chosen.components and (self.element.codec != "plain" or self.stored.format.packing):
+        components = chosen.components
+        if self.batch is not None and components:  # members are kept apart
+            components = () if all(c == slice(None) for c in components[1:]) else components
+        if components and (self.element.codec != "plain" or self.stored.format.packing):
             raise LayoutError(
                 f"{self.name} keeps {self.stored} of each {self.element}: set whole elements, not components"
             )
         if chosen.components:
             self.check_set()
         self._writable()
-        element = np.empty(self.element.numpy_shape)[chosen.components].shape
+        element = np.empty(self._site_shape)[chosen.components].shape
         array = as_array(value, self.name)
-        self.element.check(array, self._set_precision)  # on every rank, whichever has the sites
+        if self.batch is None or not chosen.components:
+            self.element.check(array, self._set_precision)  # on every rank, whichever has the sites
         try:
             array = np.broadcast_to(array, chosen.shape + element)
         except ValueError:
@@ -568,14 +644,19 @@ class Field(FieldArithmetic):
                 if chosen.components or not mine.whole:
                     new = self._export(mine)
                 if chosen.components:
-                    whole = self._decoded(new[mine.inside])
-                    whole[(..., *chosen.components)] = values
+                    whole = self._decoded(self._of_view(new[mine.inside]))
+                    index_in = (slice(None),) * (whole.ndim - len(self._site_shape))
+                    whole[(*index_in, *chosen.components)] = values
                     values = whole
                 encoded, overflow = self._encoded(values)
+                if new is None and self.listed_members is not None:
+                    new = self._export(mine)
                 if new is None:
-                    new = encoded[mine.inside]
+                    new = encoded[mine.inside].reshape(*(len(range(n)) for n in reversed(mine.extents)), -1)
                 else:
-                    new[mine.inside] = encoded
+                    part = new[mine.inside]
+                    self._put(part, encoded)
+                    new[mine.inside] = part
             if self.stored.counts(self.precision):
                 raise_on_all_ranks(
                     lattice.communicator, [PastOverflow(f"setting {self.name} from Python", overflow)]
@@ -594,7 +675,7 @@ class Field(FieldArithmetic):
             raise trace_error(
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
-        return select(self.name, self.lattice.extents, self.element.numpy_shape, index)
+        return select(self.name, self.lattice.extents, self._site_shape, index)
 
     def _own_sites(self) -> np.ndarray:
         """Of a field on a colour: which sites of this rank's box it has, `(*local_extents)`."""
@@ -628,19 +709,28 @@ class Field(FieldArithmetic):
         lock."""
         lattice, partition = self.lattice, self.lattice.partition
         mine = chosen.part(lattice.local_origin, lattice.local_extents)
-        here = np.empty((0, self.stored.site_bytes), np.uint8)
+        size = self.stored.site_bytes * (self.batch or 1)
+        here = np.empty((0, size), np.uint8)
         if mine is not None:
-            here = self._export(mine)[mine.inside]
+            here = self._of_view(self._export(mine)[mine.inside])
         if lattice.communicator.size == 1:
-            return here.reshape(*chosen.lead, self.stored.site_bytes)
-        sites = np.empty((*chosen.lead, self.stored.site_bytes), np.uint8)
+            return self._of_batch(here.reshape(*chosen.lead, size))
+        sites = np.empty((*chosen.lead, size), np.uint8)
         parts = lattice.communicator.gather_bytes(np.ascontiguousarray(here).tobytes(), what="reading sites")
         for rank, data in enumerate(parts):
             theirs = chosen.part(tuple(partition.origin(rank)), tuple(partition.extents(rank)))
             if theirs is not None:
                 chosen_sites = sites[theirs.chosen]
                 sites[theirs.chosen] = np.frombuffer(data, np.uint8).reshape(chosen_sites.shape)
-        return sites
+        return self._of_batch(sites)
+
+    def _of_batch(self, sites: np.ndarray) -> np.ndarray:
+        """Bytes of sites, member by member where there is a batch."""
+        return (
+            sites
+            if self.batch is None
+            else sites.reshape(*sites.shape[:-1], self.batch, self.stored.site_bytes)
+        )
 
     def _symbol(self) -> Any:
         """The symbol of this field in the trace of a method whose object has it. Raises TraceError in other traces."""

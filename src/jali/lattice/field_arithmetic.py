@@ -388,8 +388,11 @@ class FieldExpression(FieldArithmetic):
         over = next((field.over for field in self.members if field.over is not ALL), ALL)
         if over is not ALL and boundary is None:  # odd extents are possible where it is open
             boundary = self.members[0].boundary
+        batch = next((field.batch for field in self.members if field.batch is not None), None)
         return self.store(
-            self.lattice.field(self.element(), precision=self._precision, boundary=boundary, over=over)
+            self.lattice.field(
+                self.element(), precision=self._precision, boundary=boundary, over=over, batch=batch
+            )
         )
 
     def store(self, target: Any, partly: bool = False) -> Any:

@@ -79,6 +79,11 @@ def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> L
         if field.layout is blocks:
             indirect.append(None)
             continue
+        if field.members_in_memory:
+            raise LayoutError(
+                f"{field.name} has a batch, and its sites lie otherwise than those that the call visits: on a host a call with a batch has "
+                "fields of one precision, and no batch is one of another lattice; astype converts"
+            )
         group = field.layout, ratio_of(lattice, field.lattice) or Ratio(one, one)
         if group not in groups:
             groups.append(group)

@@ -128,6 +128,7 @@ def _lowering(
         wraps=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
         gpu=gpu is not None,
         in_kernel_reduction=gpu is not None
+        and not program.batch
         and 0 < len(program.reductions) <= MOST_ADDED
         and sums.per is None
         and not program.labelled,
@@ -162,8 +163,10 @@ def _accesses(
                     phased=(slot, offset) in phased,
                     table=table,
                     in_array=slot in rows,
+                    members=fields[slot].members_in_memory,
+                    listed=fields[slot].listed_members is not None,
                     ghosts_apart=split and any(offset) and not table and fields[slot].over is EVEN,
-                    prefetched=offset in leading,
+                    prefetched=offset in leading and not fields[slot].members_in_memory,
                 )
             )
     return frozenset(found)
@@ -205,7 +208,7 @@ def phased_reads(analysed: Analysed, fields: Sequence[Field]) -> frozenset[tuple
 def _crossing(
     analysed: Analysed, phased: frozenset[tuple[int, tuple[int, ...]]], lattice: Any
 ) -> tuple[tuple[int, ...], ...]:
-    if not lattice.halo_items or lattice.communicator.size == 1:
+    if not lattice.halo_items or lattice.communicator.size == 1 or analysed.program.batch:
         return ()
     return crossing_offsets(analysed, phased, lattice.grid)
 

@@ -104,7 +104,7 @@ def gathering_of(program: Any, sums: Sums | None) -> Gathering:
     program, in order, so that labels that are of no entry are counted for each."""
     entries = entries_of(program, sums)
     if not program.labelled:
-        reductions = program.reductions
+        reductions = [how for how in program.reductions for _ in range(program.batch or 1)]
         return Gathering([] if set(reductions) <= {"sum"} else reductions, [], 0)
     first = [0]
     for count, type in zip(entries, program.sums, strict=True):
@@ -180,10 +180,18 @@ def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, .
     )
 
 
-def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: bool) -> None:
+def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: bool, batch: int) -> None:
     """Raises TraceError for sums that cannot stay where they are made."""
-    if per_slice or labelled or any(type.shape for type in types):
-        what = "per slice" if per_slice else "by label" if labelled else "of vectors and matrices"
+    if per_slice or labelled or batch or any(type.shape for type in types):
+        what = (
+            "of a batch"
+            if batch
+            else "per slice"
+            if per_slice
+            else "by label"
+            if labelled
+            else "of vectors and matrices"
+        )
         raise trace_error(
             f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
         )
@@ -194,10 +202,15 @@ def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: b
 
 
 def in_requested_types(
-    types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
+    types: Sequence[Type],
+    slices: Sequence[int],
+    entries: Sequence[int],
+    labelled: Collection[int],
+    batch: int = 0,
 ) -> Callable[[np.ndarray], Any]:
     """Converts the doubles that a launch returns ([sums] or [slices][sums]) to the requested numbers and arrays. `slices`: of
-    each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
+    each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`.
+    Of a `batch` each is an array of so many, behind the slices."""
 
     def of_entries(values: np.ndarray) -> Any:
         out = []
@@ -220,6 +233,18 @@ def in_requested_types(
             out.append(part.copy() if part.shape else part.item())
         return out[0] if len(out) == 1 else tuple(out)
 
+    def of_members(values: np.ndarray) -> Any:
+        out = []
+        first = 0
+        for type in types:
+            part = values[..., first : first + type.reals * batch]
+            first += type.reals * batch
+            part = np.moveaxis(part.reshape(*part.shape[:-1], type.reals, batch), -1, -2)
+            out.append(np.ascontiguousarray(_of_type(part, type).reshape((*slices, batch, *type.shape))))
+        return out[0] if len(out) == 1 else tuple(out)
+
+    if batch:
+        return of_members
     if labelled:
         return of_entries
     # The usual cases without arrays: a solver requests a number thousands of times, and on a device nothing hides this.

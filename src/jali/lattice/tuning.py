@@ -95,7 +95,8 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     width = text.most_neighbours if sites.blocks is None else 1
     requested_config = _forced_config()
     if requested_config is not None:
-        forced = requested_config.with_sites(requested_config.sites, min(requested_config.width, width))
+        sites = 1 if program.batch else requested_config.sites
+        forced = requested_config.with_sites(sites, min(requested_config.width, width))
         words = f"{forced.name}: an experiment"
         if forced != requested_config:
             words += f" asked for {requested_config.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
@@ -238,7 +239,7 @@ class LaunchTuning:
         bounded = variants_for(kernel.lattice.gpu.kind, registers_of(kernel))
         for config in bounded:
             autotuner.try_candidate(config.name)
-        if len(bounded) == 1:  # so that at most four are compiled
+        if len(bounded) == 1 and not kernel.program.batch:  # so that at most four are compiled
             self._try_sites_per_thread(autotuner, kernel)
         compiled = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
         for threads in THREADS:

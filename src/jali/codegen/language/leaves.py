@@ -20,12 +20,12 @@ def is_constant(a: Node) -> bool:
     return described(a).constant
 
 
-def is_fixed(a: Node) -> bool:
-    """Whether a value is made of what is the same at all sites."""
+def is_fixed(a: Node, members: bool = False) -> bool:
+    """Whether a value is made of what is the same at all sites; with `members`, perhaps another one for each member of a batch."""
     waiting, seen = [a], {a.number}
     while waiting:
         node = waiting.pop()
-        if not node.args and not described(node).everywhere:
+        if not node.args and not described(node).everywhere and not (members and described(node).of_member):
             return False
         waiting += [b for b in node.args if b.number not in seen]
         seen.update(b.number for b in node.args)
@@ -215,6 +215,26 @@ def _load_shifted(attrs: tuple[Any, ...], by: tuple[int, ...]) -> tuple[Any, ...
 def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node:
     """The value of a field at an offset."""
     return nodes.node("load", (), (slot, offset), type)
+
+
+def _load_of_member(w: Writer, node: Node) -> None:
+    w.load(node)
+
+
+@operation("load_of_member", _load_of_member, indexes={"fields": 0}, reads=True, shifted=_load_shifted)
+def load_of_member(nodes: Builder, slot: int, offset: tuple[int, ...], member: Node, type: Type) -> Node:
+    """The value at an offset of the member of a batch that a whole number names."""
+    return nodes.node("load_of_member", (member,), (slot, offset), type)
+
+
+def _member(w: Writer, node: Node) -> None:
+    w.name(node, ["splat_integer((lane_integer)member)"], "integer")
+
+
+@operation("member", _member, of_member=True, bounds=lambda node, of, extents: (0, node.attrs[0] - 1))
+def member(nodes: Builder, members: int) -> Node:
+    """The number of the member of the batch that is computed."""
+    return nodes.node("member", (), (members,), INT)
 
 
 def know_symmetry(node: Node, element: Element) -> None:

@@ -108,6 +108,13 @@ JALI_INLINE real splat(JALI_REAL x) {
     return real{JALI_EACH_LANE(JALI_LANE)};
 #undef JALI_LANE
 }
+JALI_INLINE int64_t first_lane(integer x) {
+#if JALI_LANES == 1
+    return int64_t(x.value);
+#else
+    return int64_t(x[0]);
+#endif
+}
 JALI_INLINE integer splat_integer(lane_integer x) {
 #define JALI_LANE(l) x
     return integer{JALI_EACH_LANE(JALI_LANE)};

@@ -72,6 +72,12 @@ JALI_INLINE const real* block_at(const JALI_REAL* base, int64_t block) {
     return (const real*)base + block * N;
 }
 
+// A field of a batch keeps its members one behind the other in each block: the base for a plain load of a block of one.
+template <int N, class T>
+JALI_INLINE T* member_of(T* base, int64_t block, int64_t members, int64_t member) {
+    return base + (block * (members - 1) + member) * (N * JALI_LANES);
+}
+
 // Asks for the N reals that an entry names, which the next position reads, so that memory answers meanwhile.
 template <int N, class T>
 JALI_INLINE void prefetch(const T* base, uint32_t entry) {
@@ -227,6 +233,17 @@ JALI_INLINE const V* stage(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, uin
     const lane_order order = load_order(permutations + kind * JALI_LANES);
     for (int c = 0; c < N; ++c) tmp[c] = permute(tmp[c], order);
     return tmp;
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE coded<FORMAT, UNITS, PACKET>* member_of(coded<FORMAT, UNITS, PACKET>* base, int64_t block, int64_t members,
+                                                    int64_t member) {
+    const int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes * JALI_LANES;
+    return (coded<FORMAT, UNITS, PACKET>*)((char*)base + (block * (members - 1) + member) * bytes);
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const coded<FORMAT, UNITS, PACKET>* member_of(const coded<FORMAT, UNITS, PACKET>* base, int64_t block,
+                                                          int64_t members, int64_t member) {
+    return member_of<N>((coded<FORMAT, UNITS, PACKET>*)base, block, members, member);
 }
 template <int N, class FORMAT, int UNITS, int PACKET>
 JALI_INLINE void prefetch(const coded<FORMAT, UNITS, PACKET>* base, uint32_t entry) {

@@ -37,6 +37,16 @@ JALI_INLINE void store_site(packet<T, SIZE>* base, int64_t x, const real* v) {
     }
 }
 
+// A field of a batch keeps its members one behind the other in each group: the base for a plain load of a site of one.
+template <int N, class T, int SIZE>
+JALI_INLINE packet<T, SIZE>* member_of(packet<T, SIZE>* base, int64_t x, int64_t members, int64_t member) {
+    return base + (x / GROUP * (members - 1) + member) * (N / SIZE * GROUP);
+}
+template <int N, class T, int SIZE>
+JALI_INLINE const packet<T, SIZE>* member_of(const packet<T, SIZE>* base, int64_t x, int64_t members, int64_t member) {
+    return base + (x / GROUP * (members - 1) + member) * (N / SIZE * GROUP);
+}
+
 // T is the type of the numbers in memory: that of the arithmetic, or float under double. Loading is exact,
 // storing rounds to nearest.
 template <int N, class T, int SIZE>
@@ -64,6 +74,17 @@ JALI_INLINE void as_stored(real* out, const packet<float, SIZE>*, const real* v)
 template <class FORMAT, int UNITS, int PACKET>
 JALI_INLINE const char* group_of(const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {
     return (const char*)base + (x / GROUP) * (GROUP * coded<FORMAT, UNITS, PACKET>::site_bytes);
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE coded<FORMAT, UNITS, PACKET>* member_of(coded<FORMAT, UNITS, PACKET>* base, int64_t x, int64_t members,
+                                                    int64_t member) {
+    const int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes * GROUP;
+    return (coded<FORMAT, UNITS, PACKET>*)((char*)base + (x / GROUP * (members - 1) + member) * bytes);
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const coded<FORMAT, UNITS, PACKET>* member_of(const coded<FORMAT, UNITS, PACKET>* base, int64_t x,
+                                                          int64_t members, int64_t member) {
+    return member_of<N>((coded<FORMAT, UNITS, PACKET>*)base, x, members, member);
 }
 template <class FORMAT, int UNITS, int PACKET>
 JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {

@@ -355,4 +355,8 @@ JALI_INLINE grid_part whole_grid() {
 // All numbers begin..end-1, each visited by one thread of a part of the grid, or of all of it.
 #define JALI_FOR_EACH_OF(part, i, begin, end)                                                                \
     for (int64_t i = (begin) + (part).thread(); i < (end); i += (part).threads())
+// The same for each member of a batch: a warp, or a group of sites, has one member, and the next warp the next.
+#define JALI_FOR_EACH_MEMBER_OF(part, turn, members, begin, end)                                                            \
+    for (int64_t turn = (part).thread(), turn##_end = ((end) - (begin) / 32 * 32 + 31) / 32 * 32 * (members); turn < turn##_end; \
+         turn += (part).threads())
 #define JALI_FOR_EACH(i, begin, end) JALI_FOR_EACH_OF(whole_grid(), i, begin, end)

@@ -1,0 +1,96 @@
+"""Batches: fields with several elements at each site, and views of some of their members.
+
+The members of a site lie one behind the other in its block (on a device in its group of sites), each with the bytes of a field without
+a batch, norms included. A view is the same memory and a list of members, which its kernels read. Does not depend on kernels:
+`codegen/accesses.py` does.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali.errors import LayoutError
+from jali.files import value_shown
+
+if TYPE_CHECKING:
+    from jali.lattice.field import Field
+
+MOST_MEMBERS = 256
+
+
+def batch_of_field(batch: Any, an_array: bool) -> int | None:
+    """The argument `batch=` of a field. Raises LayoutError."""
+    if batch is None:
+        return None
+    if not isinstance(batch, int | np.integer) or isinstance(batch, bool) or not 1 <= batch <= MOST_MEMBERS:
+        raise LayoutError(f"a batch has 1 to {MOST_MEMBERS} members, not {value_shown(batch)}")
+    if an_array:
+        raise LayoutError(
+            "an array is a field without a batch; copy it into a member of one, f.members[k].assign(a)"
+        )
+    return int(batch)
+
+
+class Members:
+    """The members of a field with a batch; see `Field.members`. `len()` is their number."""
+
+    __slots__ = ("_field",)
+
+    def __init__(self, field: Field):
+        if field.batch is None:
+            raise LayoutError(f"{field.name} has no batch, and so no members")
+        self._field = field
+
+    def __len__(self) -> int:
+        return int(self._field.batch or 0)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} members of {self._field!r}>"
+
+    def __getitem__(self, index: Any) -> Field:
+        """A member as a field, by its number; or several as a batch, by a slice, a list of numbers or a mask. A view. Raises LayoutError for
+        members that do not exist, and for the same one twice."""
+        field, count = self._field, len(self)
+        before = range(field.members_in_memory) if field.listed_members is None else field.listed_members
+        if isinstance(index, slice):
+            chosen = list(range(count))[index]
+        elif isinstance(index, list | tuple | np.ndarray):
+            array = np.asarray(index)
+            if array.dtype.kind == "b" and array.shape == (count,):
+                array = np.flatnonzero(array)
+            if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+                raise LayoutError(
+                    f"members of {field.name} are chosen by numbers, a slice or a mask, not by {value_shown(index)}"
+                )
+            chosen = [self._number(k) for k in array.tolist()]
+        else:
+            return _view(field, (before[self._number(index)],), None)
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise LayoutError(
+                f"a view of {field.name} has one member or more, each once, not {value_shown(index)}"
+            )
+        return _view(field, tuple(before[k] for k in chosen), len(chosen))
+
+    def _number(self, index: Any) -> int:
+        try:
+            k = operator.index(index)
+        except TypeError:
+            raise LayoutError(
+                f"members of {self._field.name} are chosen by numbers, a slice or a mask, not by {value_shown(index)}"
+            ) from None
+        if not -len(self) <= k < len(self):
+            raise LayoutError(f"{self._field.name} has the members 0 to {len(self) - 1}, not {k}")
+        return k % len(self)
+
+
+def _view(field: Field, listed: tuple[int, ...], batch: int | None) -> Field:
+    """The same memory with some of its members."""
+    view = object.__new__(type(field))
+    vars(view).update(vars(field))
+    view.batch = batch
+    view.listed_members = listed
+    view.begin_view(f"{field.name}.members{list(listed)}")
+    return view
