@@ -21,6 +21,7 @@ from jali.files import checked_path, shown, value_shown
 from jali.io.array_formats import Outline
 from jali.io.parallel import together
 from jali.lattice.borrowed_arrays import element_of
+from jali.lattice.batches import batch_of_field
 from jali.lattice.boundary import Boundary
 from jali.lattice.domain import ALL, EVEN, ODD, Domain
 from jali.lattice.field import Field
@@ -119,6 +120,7 @@ class _Description:
     storage: str
     boundary: Boundary
     over: Domain = ALL
+    batch: int | None = None
 
     @classmethod
     def read(cls, path: str, metadata: Any) -> _Description:
@@ -129,8 +131,9 @@ class _Description:
             if precision not in PRECISIONS:
                 raise LayoutError(f"the precision {precision!r}")
             over = {str(domain): domain for domain in (ALL, EVEN, ODD)}[metadata.get("over", "ALL")]
+            boundary = Boundary.from_words(list(metadata["boundary"]), element)
             return cls(
-                element, precision, storage, Boundary.from_words(list(metadata["boundary"]), element), over
+                element, precision, storage, boundary, over, batch_of_field(metadata.get("batch"), False)
             )
         except (KeyError, TypeError, LayoutError) as error:
             raise FileFormatError(
@@ -159,6 +162,7 @@ def _from_checkpoint(checkpoint: io.Checkpoint, request: _LoadRequest) -> Field:
         "boundary": metadata.boundary if request.boundary is None else request.boundary,
         "name": name,
         "over": metadata.over,
+        "batch": metadata.batch,
     }
     try:
         field = Field(lattice, metadata.element, metadata.precision, metadata.storage, **options)
@@ -166,9 +170,9 @@ def _from_checkpoint(checkpoint: io.Checkpoint, request: _LoadRequest) -> Field:
         if request.boundary is not None:
             raise
         raise FileFormatError(f"{path}: what it says of {name!r} makes no sense: {error}") from None
-    if info.element_shape != (field.stored.site_bytes,):
+    if info.element_shape != (field.storage.site_bytes,):
         raise FileFormatError(
-            f"{path}: {name!r} has {info.record_bytes} bytes per site, {metadata.element} as {metadata.storage} has {field.stored.site_bytes}"
+            f"{path}: {name!r} has {info.record_bytes} bytes per site, {metadata.element} as {metadata.storage} has {field.storage.site_bytes}"
         )
     box = io.Box(lattice.local_origin, lattice.local_extents)
     sites = checkpoint.read(name, box, verify=request.verify)
@@ -193,18 +197,23 @@ def _from_arrays(file: io.ArrayFile, request: _LoadRequest) -> Field:
         request.agree(path, metadata.element)
         ndim = len(metadata.boundary.conditions)
         possible = [metadata.element.numpy_dtype(p) for p in PRECISIONS]
-        if outline.shape[ndim:] != metadata.element.numpy_shape or outline.dtype not in possible:
+        shape = (
+            metadata.element.numpy_shape
+            if metadata.batch is None
+            else (metadata.batch, *metadata.element.numpy_shape)
+        )
+        if outline.shape[ndim:] != shape or outline.dtype not in possible:
             raise FileFormatError(
                 f"{path}: an array {outline.shape} of {outline.dtype} is not the field of {metadata.element} on {ndim} "
                 "directions that the file says it is"
             )
         element, precision, boundary = metadata.element, metadata.precision, metadata.boundary
-        over = metadata.over
+        over, batch = metadata.over, metadata.batch
         if request.precision is None and request.storage is None:
             storage = _as_the_file(metadata.storage)
     else:
         element, ndim = _foreign(path, outline, request)
-        precision, boundary, over = _precision_of(outline.dtype), None, ALL
+        precision, boundary, over, batch = _precision_of(outline.dtype), None, ALL, None
     lattice = request.lattice_of(path, outline.shape[:ndim])
     field = Field(
         lattice,
@@ -214,6 +223,7 @@ def _from_arrays(file: io.ArrayFile, request: _LoadRequest) -> Field:
         boundary if request.boundary is None else request.boundary,
         name,
         over=over,
+        batch=batch,
     )
     values = file.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=request.verify)
     with together(lattice.communicator):

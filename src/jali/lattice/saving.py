@@ -113,7 +113,11 @@ def description(field: Field) -> dict[str, Any]:
         "storage": field.stored.format.name,
         "boundary": field.boundary.words,
     }
-    return found if field.over is ALL else {**found, "over": str(field.over)}
+    if field.over is not ALL:
+        found["over"] = str(field.over)
+    if field.batch is not None:
+        found["batch"] = field.batch
+    return found
 
 
 def reversed_sites(array: np.ndarray, ndim: int) -> np.ndarray:

@@ -1,0 +1,37 @@
+"""Batches on devices: the bits of the host, of any number of members, formats and ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from fake_driver import TWO_DEVICES, use_fake_gpus
+
+from jali.comm.virtual import virtual_ranks
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
+
+from test_batches import run_batch
+
+
+@pytest.mark.short(3)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]
+)
+def test_members_have_the_bits_of_the_host(seed, precision, storage, device):
+    extents, members = [((4, 6), 1), ((6, 6), 3), ((4, 2, 6), 8), ((2, 4, 2, 4), 2)][seed]
+    found = run_batch(seed, extents, members, device, precision, storage)
+    assert found == run_batch(seed, extents, members, "cpu", precision, storage)
+
+
+@TWO_DEVICES
+@pytest.mark.short(2)
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_of_devices_too(seed, monkeypatch):
+    use_fake_gpus(monkeypatch, 2)
+    extents = [(4, 12), (8, 6), (4, 2, 8), (2, 4, 2, 8)][seed]
+    found = virtual_ranks(2, lambda: run_batch(seed, extents, 1 + seed, "cuda"))
+    assert found == [run_batch(seed, extents, 1 + seed)] * 2
