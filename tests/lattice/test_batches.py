@@ -31,7 +31,7 @@ from jali.lattice.algebra import inner, norm2
 
 pytestmark = pytest.mark.lanes
 
-LATTICES = [(4, 12), (4, 4, 8), (12, 8), (8, 2, 2, 8)]
+LATTICES = [(4, 12), (8, 8, 8), (12, 8), (8, 2, 2, 8)]
 MEMBERS = [1, 3, 8, 2]
 
 

@@ -33,7 +33,7 @@ from jali.solvers import cg
 pytestmark = pytest.mark.lanes
 
 COLOURS = {0: EVEN, 1: ODD}
-LATTICES = [(4, 12), (4, 4, 8), (12, 8), (8, 2, 2, 8)]  # some boxes of 2 to 4 ranks have odd extents
+LATTICES = [(4, 12), (8, 8, 8), (12, 8), (8, 2, 2, 8)]  # some boxes of 2 to 4 ranks have odd extents
 
 
 def filled(lattice, element, seed=1, **options):
