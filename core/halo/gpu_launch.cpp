@@ -166,7 +166,7 @@ void GpuLaunch::fill_parameters() {
 
 std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
     const std::int64_t tile = std::int64_t{definition_.threads} * definition_.sites;
-    return (positions.size() * definition_.members + tile - 1) / tile;
+    return definition_.blocks_of(positions.size(), tile);
 }
 
 void GpuLaunch::set_positions(const Positions& positions, std::int64_t first_contribution) {
@@ -252,7 +252,7 @@ class GpuLaunch::Computation : public HaloComputation {
         const auto& d = launch_.definition_;
         const auto blocks_of = [&](const Positions& positions) {
             const std::int64_t tile = std::int64_t{d.with_halos.threads} * d.with_halos.sites;
-            return (positions.size() * d.members + tile - 1) / tile;
+            return d.blocks_of(positions.size(), tile);
         };
         Roles roles;
         roles.resident_blocks = resident;

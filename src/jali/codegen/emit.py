@@ -397,10 +397,15 @@ class Emitter(Writer):
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
         elif self.lowering.gpu and self.program.batch:
-            members = self.program.batch
-            out.append(f"    JALI_FOR_EACH_MEMBER_OF(part, turn, {members}, begin, end) {{")
+            members, chunk = self.program.batch, self.lowering.chunk
             out.append(
-                f"        const int64_t member = turn / GROUP % {members}, i = begin / GROUP * GROUP + turn / (GROUP * {members}) * GROUP + turn % GROUP;"
+                f"    JALI_FOR_EACH_TURN(turn, turns_of_members(part, begin, end, {members}, {chunk})) {{"
+            )
+            out.append(
+                f"        const int64_t chunk = turn / {chunk * members}, rest = turn % {chunk * members};"
+            )
+            out.append(
+                f"        const int64_t member = rest / {chunk}, i = begin / GROUP * GROUP + chunk * {chunk} + rest % {chunk};"
             )
             out.append("        if (i < begin || i >= end) continue;")
         elif self.lowering.gpu:

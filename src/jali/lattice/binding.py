@@ -197,6 +197,7 @@ class _Binding:
             gpu_kernel=binary.function,
             threads=config.threads,
             members=program.batch or 1,
+            chunk=lowering.chunk if program.batch else 0,
             in_kernel_reduction=lowering.in_kernel_reduction,
             name=program.name,
             cost=(

@@ -34,6 +34,7 @@ from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 MOST_CODED = (
     32  # bytes of a neighbour, on average: with more, looking codes up costs what it saves (measured on H200)
 )
+BUSY = 2  # chunks for each multiprocessor, which keep it busy
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
@@ -133,8 +134,19 @@ def _lowering(
         and sums.per is None
         and not program.labelled,
         by_address=by_address,
+        chunk=_chunk(analysed, fields, lattice, sites) if gpu is not None and program.batch else 32,
         code_bits=_code_bits(reads, phased, fields, launch_layout) if gpu is not None else 32,
     )
+
+
+def _chunk(analysed: Analysed, fields: list[Field], lattice: Any, sites: Any) -> int:
+    """Sites that a block of a device's threads computes for all members of a batch, one after the other. Where there are too few to keep the
+    device busy, those of a group, whose members are then computed at once."""
+    import os
+
+    chunk = int(os.environ.get("X_CHUNK", "128"))
+    positions = sites.end - sites.begin if sites.blocks is None else len(sites.blocks)
+    return chunk if positions >= chunk * BUSY * lattice.gpu.multiprocessors else 32
 
 
 def _accesses(

@@ -395,6 +395,15 @@ JALI_INLINE real to_real(integer a) {
     return __builtin_convertvector(a, real);
 #endif
 }
+// Of whole numbers of 16 bits, the same. Devices convert an eighth as many numbers as they add: with its sign bit turned, such a number
+// is put below 2^23 as the last bits of a float, from which 2^23 + 2^15 is taken.
+JALI_INLINE real small_to_real(integer a) {
+#if defined(JALI_GPU) && JALI_IEEE && !JALI_DOUBLE
+    return real_of_bits(integer((a.value & 0xffff) ^ 0x4b008000)) - splat(8421376);
+#else
+    return to_real(a);
+#endif
+}
 #if !JALI_WIDENS
 JALI_INLINE wide splat_wide(double x) {
 #define JALI_LANE(l) x

@@ -355,8 +355,15 @@ JALI_INLINE grid_part whole_grid() {
 // All numbers begin..end-1, each visited by one thread of a part of the grid, or of all of it.
 #define JALI_FOR_EACH_OF(part, i, begin, end)                                                                \
     for (int64_t i = (begin) + (part).thread(); i < (end); i += (part).threads())
-// The same for each member of a batch: a warp, or a group of sites, has one member, and the next warp the next.
-#define JALI_FOR_EACH_MEMBER_OF(part, turn, members, begin, end)                                                            \
-    for (int64_t turn = (part).thread(), turn##_end = ((end) - (begin) / 32 * 32 + 31) / 32 * 32 * (members); turn < turn##_end; \
-         turn += (part).threads())
+// The same for each member of a batch. The sites of a chunk share neighbours, and their members share what has no batch; so a block of
+// threads computes a chunk, one member or a few after the other, and finds most of it in its cache.
+struct member_turns {
+    int64_t first, end;
+};
+JALI_INLINE member_turns turns_of_members(grid_part part, int64_t begin, int64_t end, int members, int chunk) {
+    const int64_t chunks = (end - begin / 32 * 32 + chunk - 1) / chunk, all = chunks * chunk * members;
+    const int64_t each = (all + part.threads() - 1) / part.threads() * threads_in_block(), first = part.block * each;
+    return member_turns{first + thread_in_block(), first + each < all ? first + each : all};
+}
+#define JALI_FOR_EACH_TURN(turn, turns) for (int64_t turn = (turns).first; turn < (turns).end; turn += threads_in_block())
 #define JALI_FOR_EACH(i, begin, end) JALI_FOR_EACH_OF(whole_grid(), i, begin, end)
