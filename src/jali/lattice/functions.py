@@ -181,7 +181,8 @@ def concatenate(values: Any, axis: int = 0) -> Any:
 
 
 def diagonal(v: Any) -> Any:
-    """The diagonal matrix of a vector, 0 elsewhere as in `jali.identity(n)`; of a symbol, or of a whole field at every site."""
+    """The diagonal matrix of a vector, 0 elsewhere as in `jali.identity(n)`; of a real one it is known to be Hermitian. Of a symbol, or of a
+    whole field at every site."""
     return v.applied(shapes.diagonal) if isinstance(v, FieldArithmetic) else shapes.diagonal(v)
 
 
