@@ -30,7 +30,7 @@ def test_bits_are_those_of_the_host(n, precision, device):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("storage", ["float64", "float16", "bfloat16", "fixed16"])
+@pytest.mark.parametrize("storage", ["float64", "float16", "bfloat16", "fixed16", "fixed8", "float16-scaled"])
 def test_stored_bytes_and_lost_sites_are_those_of_the_host(storage, device):
     found = []
     for kind in ("cpu", device):

@@ -41,10 +41,14 @@ def test_what_holds_on_the_host_holds_on_devices(test, grid, device, monkeypatch
     test(grid)
 
 
-def test_several_sites_of_a_thread_count_once_each(device):
+@pytest.mark.parametrize("sites", [1, 2, 4])
+def test_several_sites_of_a_thread_count_once_each(sites, device, use_settings):
+    use_settings(launch=f"64,1,{sites},{sites}")
     lattice = Lattice(*on_the_host.EXTENTS, device=device)
     h, out = on_the_host.blocks(lattice, x0_0=[-1, -1, -1], x3_5=[-1, -1, -1])
     on_the_host.solution(out, h)
     assert "site (0, 0)" in (said := on_the_host.message(lambda: out[0, 0]))
     assert "the first of 2 such sites" in said
-    assert jali.inspect(on_the_host.solution, out, h).source.count("count_pivots") == 1
+    source = jali.inspect(on_the_host.solution, out, h).source
+    assert source.count("count_pivots") == 1
+    assert ("JALI_FOR_EACH_TILE" in source) == (sites > 1)
