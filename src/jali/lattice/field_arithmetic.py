@@ -29,7 +29,6 @@ from jali.lattice.recorded_calls import (
     NUMBER,
     Call,
     Function,
-    Moved,
     Operand,
     RecordedCalls,
     record_one,
@@ -547,11 +546,10 @@ def expression_of(
 
 def _join(function: Function, *parts: FieldExpression, fixed: tuple[Any, ...] = ()) -> FieldExpression:
     """A call with the values of several; fields that they share are one."""
-    fields: list[Any] = []
-    versions: list[Any] = []
-    given: tuple[Any, ...] = ()
-    moved = []
-    for one in parts:
+    first = parts[0]
+    fields, versions, given = list(first.members), list(first.versions), first.numbers
+    places_of = []
+    for one in parts[1:]:
         if fields and one.members:
             check_same_lattice(fields[0], one.members[0])
         places = []
@@ -565,10 +563,10 @@ def _join(function: Function, *parts: FieldExpression, fixed: tuple[Any, ...] = 
                     f"{field.name} has changed between two parts of an expression; compute the first before, by .field()"
                 )
             places.append(place)
-        moved.append(Moved(one.recorded, tuple(places), len(given)))
+        places_of.append((tuple(places), len(given)))
         given += one.numbers
-    recorded = record_several(function, tuple(moved), fixed)
-    if max(one.recorded.operands for one in parts) <= MANY_OPERANDS < recorded.operands:
+    recorded = record_several(function, tuple([one.recorded for one in parts]), tuple(places_of), fixed)
+    if recorded.operands > MANY_OPERANDS >= max(one.recorded.operands for one in parts):
         _warn_of_length(fields[0].lattice)
     return FieldExpression(recorded, tuple(fields), given, tuple(versions))
 

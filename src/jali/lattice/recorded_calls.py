@@ -95,23 +95,6 @@ FIELD, NUMBER = RecordedCalls(Operand(True, 0)), RecordedCalls(Operand(False, 0)
 """What a field and a number are alone."""
 
 
-class Moved(NamedTuple):
-    """Calls as a part of others: their fields have new places, their numbers stand behind so many."""
-
-    recorded: RecordedCalls
-    places: tuple[int, ...]
-    numbers: int
-
-    def steps(self) -> list[Operand | Call]:
-        """With the new places."""
-        return [
-            Operand(step.is_field, self.places[step.place] if step.is_field else self.numbers + step.place)
-            if isinstance(step, Operand)
-            else step
-            for step in self.recorded.steps
-        ]
-
-
 @functools.lru_cache(512)
 def record_one(function: Function, a: RecordedCalls, fixed: tuple[Any, ...] = ()) -> RecordedCalls:
     """A call with the value of `a`."""
@@ -120,10 +103,21 @@ def record_one(function: Function, a: RecordedCalls, fixed: tuple[Any, ...] = ()
 
 @functools.lru_cache(512)
 def record_several(
-    function: Function, parts: tuple[Moved, ...], fixed: tuple[Any, ...] = ()
+    function: Function,
+    parts: tuple[RecordedCalls, ...],
+    moved: tuple[tuple[tuple[int, ...], int], ...],
+    fixed: tuple[Any, ...] = (),
 ) -> RecordedCalls:
-    """A call with the values of several."""
-    steps = [step for part in parts for step in part.steps()]
+    """A call with the values of several. Of all but the first `moved` has the new places of the fields, and behind how many numbers
+    theirs come."""
+    steps = list(parts[0].steps)
+    for part, (places, numbers) in zip(parts[1:], moved, strict=True):
+        steps += [
+            Operand(step.is_field, places[step.place] if step.is_field else numbers + step.place)
+            if isinstance(step, Operand)
+            else step
+            for step in part.steps
+        ]
     return RecordedCalls(*steps, Call(function, len(parts), fixed))
 
 
