@@ -104,7 +104,12 @@ def main() -> None:
 
         def solve(iterations: int, operator: WilsonDirac = operator, interval: int = check_interval) -> None:
             cg(
-                operator.normal, b, rtol=1e-300, maxiter=iterations, must_converge=False, check_interval=interval
+                operator.normal,
+                b,
+                rtol=1e-300,
+                maxiter=iterations,
+                must_converge=False,
+                check_interval=interval,
             )
 
         launches.clear()

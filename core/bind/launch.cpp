@@ -57,6 +57,8 @@ void bind_launch(nb::module_& m) {
                 return self.values();
             },
             "Of all runs together; on a device, waits for its work so far.")
+        .def("clear", &LaunchCounters::clear, "number"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Makes one of them 0.")
         .def_prop_ro("final", &LaunchCounters::final, "The launch is gone, and counts no more.");
     nb::class_<BoundLaunch>(m, "Launch", "A kernel bound to fields, a domain and its halos.")
         .def(

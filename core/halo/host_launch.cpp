@@ -419,9 +419,7 @@ void HostLaunch::run(double* sums) {
     }
     mark_written();
     if (d.ncounters > 0) {
-        for (const auto& worker : workers_) {
-            for (int k = 0; k < d.ncounters; ++k) counters_->on_host()[k] += worker.counters[k];
-        }
+        for (const auto& worker : workers_) counters_->add(worker.counters);
     }
     if (d.sums.count > 0) {
         const HostSpan span(Phase::sums, d.cost.name);

@@ -1,5 +1,7 @@
 #include "halo/launch_counters.hpp"
 
+#include <algorithm>
+
 namespace jali {
 
 LaunchCounters::LaunchCounters(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), here_(count) {
@@ -27,6 +29,19 @@ void LaunchCounters::set(const std::vector<std::int64_t>& values) {
         gpu_->synchronize();
     } else {
         here_ = values;
+    }
+}
+
+void LaunchCounters::add(const std::vector<std::int64_t>& values) {
+    for (std::size_t k = 0; k < values.size(); ++k)
+        here_[k] = k >= 2 && k % 2 == 1 ? std::max(here_[k], values[k]) : here_[k] + values[k];
+}
+
+void LaunchCounters::clear(int k) {
+    if (there_.size() > 0) {
+        gpu_->fill(there_.address() + k * sizeof(std::int64_t), 0, sizeof(std::int64_t));
+    } else {
+        here_.at(k) = 0;
     }
 }
 

@@ -34,6 +34,13 @@ class StorageError(JaliError):
     """A value does not fit the format in which its field is stored, such as 1e6 in float16."""
 
 
+class SingularError(JaliError, ArithmeticError):
+    """A matrix of a site whose factor is asked for is not positive definite, or one whose inverse is asked for is singular.
+
+    Raised when what was computed with it is read; the message names the site and the pivot.
+    """
+
+
 class UnsetError(JaliError):
     """Something is read before anything has set it: the links of a gauge field that was never started."""
 

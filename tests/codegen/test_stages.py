@@ -339,7 +339,7 @@ def everything(X, A, B, v, w, x, y, scale, rng, table):
     product = A[X] * B[X].dagger()
     matrices = chosen + product - B[X].inverse() * 2.0 + B[X].exp().reunitarise() + v[X].outer(w[X])
     block = A[X].hermitian() + 4 * jali.identity(2)
-    solved = block.solve(v[X])[0] + block.cholesky()[1, 0] + block.log_det()
+    solved = block.solve(v[X])[0] + block.cholesky()[1, 0] + block.log_det() + block.inverse()[0, 0].real
     number = (
         solved + product.trace() + B[X].trace() + B[X].det() / jali.complex(x[X], 1.0) + v[X].dot(w[X]).conj()
     )

@@ -601,3 +601,61 @@ def test_checkpoints_keep_the_bytes_with_name_and_version_of_their_format(storag
         jali.io.write_checkpoint(
             tmp_path / "d", lattice.extents, box, {"U": np.zeros((2, 4, 4, 3))}, formats={"U": U.format}
         )
+
+
+def spread_blocks(extents, n=6, decades=20):
+    """Hermitian matrices whose scales differ by orders of magnitude from site to site."""
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(*extents, n, n)) + 1j * rng.normal(size=(*extents, n, n))
+    scale = 10.0 ** rng.uniform(-decades, decades, size=extents)[..., None, None]
+    return scale * (a + np.swapaxes(a, -1, -2).conj())
+
+
+NORMED = {"fixed16": 1 / 65534, "fixed8": 1 / 254, "float16-scaled": 2**-11}
+"""Formats with a norm for each element, and the error of a number relative to the largest of its element."""
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("storage", NORMED)
+def test_a_norm_for_each_block_keeps_blocks_of_any_scale(storage, precision):
+    lattice = Lattice(4, 3, 5)
+    a = spread_blocks(lattice.extents).astype("complex64" if precision == "float32" else "complex128")
+    for element, values in ((jali.Hermitian(6), a), (jali.Matrix(6), a), (Vector(6), a[..., 0])):
+        f = Field(lattice, element, precision=precision, storage=storage)
+        f[...] = values
+        axes = tuple(range(3, values.ndim))
+        parts = np.maximum(abs(values.real), abs(values.imag)).max(axis=axes, keepdims=True)
+        error = np.maximum(abs((f[...] - values).real), abs((f[...] - values).imag))
+        assert (error <= 1.01 * NORMED[storage] * parts).all()
+        again = f.like().assign(f)
+        assert np.array_equal(again[...], f[...])
+        copied = f.like()
+        copied[...] = 1.0 * f  # through a kernel
+        assert copied.stored_bytes().tobytes() == f.stored_bytes().tobytes()
+    with pytest.raises(StorageError):  # without a norm the range ends
+        Field(lattice, jali.Hermitian(6), precision=precision, storage="float16")[...] = a
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_scaled_float16_keeps_eleven_bits_of_small_numbers_too(precision):
+    """Numbers down to 2^-28 of the largest are as exact as this itself."""
+    lattice = Lattice(5, 3)
+    rng = np.random.default_rng(2)
+    values = rng.choice([-1, 1], size=(5, 3, 29)) * rng.uniform(1, 2, size=(5, 3, 29)) * 2.0 ** -np.arange(29)
+    values = (values * 2.0 ** rng.integers(-60, 60, size=(5, 3, 1))).astype(precision)
+    f = Field(lattice, Vector(29, kind="real"), precision=precision, storage="float16-scaled")
+    f[...] = values
+    assert f.stored.site_bytes == 2 * 29 + 4
+    assert (abs(f[...] - values) <= 2.0**-11 * abs(values)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**127])
+def test_what_scaled_float16_cannot_hold_is_found(value):
+    lattice = Lattice(4, 3)
+    f = Field(lattice, Vector(3), storage="float16-scaled")
+    with pytest.raises(StorageError):
+        f[1, 1] = [1, value, 2]
+    f[0, 0] = [1e-31, 1e-31, 0]
+    assert not f[0, 0].any()
+    links = Field(lattice, SU(3), storage="float16-scaled")  # of modulus one at most: no norm
+    assert (links.stored.site_bytes, links.format) == (36, ("float16-scaled", 1))

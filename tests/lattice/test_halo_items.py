@@ -115,7 +115,14 @@ def test_items_halve_the_bytes(numbers):
 
 
 # Of an item's largest number: half a unit in the last place, twice over, and what the sums of D add.
-WIRE_BOUNDS = {"float32": 1e-6, "float16": 1e-2, "bfloat16": 1e-1, "fixed16": 1e-3, "fixed8": 2e-1}
+WIRE_BOUNDS = {
+    "float32": 1e-6,
+    "float16": 1e-2,
+    "bfloat16": 1e-1,
+    "fixed16": 1e-3,
+    "fixed8": 2e-1,
+    "float16-scaled": 1e-2,
+}
 
 
 @pytest.mark.short(2)

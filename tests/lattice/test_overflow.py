@@ -15,7 +15,7 @@ from jali.lattice.overflow import MOST_LEFT
 
 pytestmark = pytest.mark.lanes
 
-LOSSY = ["float32", "float16", "bfloat16", "fixed16", "fixed8"]
+LOSSY = ["float32", "float16", "bfloat16", "fixed16", "fixed8", "float16-scaled"]
 
 
 @jali.site_function

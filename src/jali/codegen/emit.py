@@ -42,6 +42,13 @@ def counts_overflow(program: SiteProgram) -> bool:
     return any(program.fields[slot].storage.counts(program.precision) for slot in written)
 
 
+def counters_of(program: SiteProgram, analysis: Analysis) -> int:
+    """How many counters a kernel has (docs/notes/kernel-abi.md)."""
+    if analysis.failing:
+        return 2 + 2 * len(analysis.failing)
+    return 2 if counts_overflow(program) else 1 if analysis.counts_attempts else 0
+
+
 def emit(program: SiteProgram, lowering: Lowering) -> KernelText:
     """The C++ text of a program."""
     return Emitter(program, lowering, analyse(program)).run()
@@ -341,7 +348,7 @@ class Emitter(Writer):
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
-        if analysis.counts_attempts or counts_overflow(program) or self._may_overflow():
+        if counters_of(program, analysis) or self._may_overflow():
             index = self.parameter(KernelParameter("overflow")) if self._may_overflow() else 6
             head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
@@ -354,7 +361,9 @@ class Emitter(Writer):
         of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
         of_site = ["    " * (self.depth - 2) + line for line in of_site] + self._lines_of_members()
         if self.multi_site is not None:
-            out += self.multi_site.text(of_site, counts=bool(analysis.bodies), part="part")
+            out += self.multi_site.text(
+                of_site, counts=bool(analysis.bodies or analysis.failing), part="part"
+            )
         else:
             out += self._loop(of_site)
         if self.lowering.in_kernel_reduction:
@@ -539,4 +548,12 @@ def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program
     return []
 
 
-__all__ = ["FIRST_PARAMETER", "KernelParameter", "KernelText", "Lowering", "counts_overflow", "emit"]
+__all__ = [
+    "FIRST_PARAMETER",
+    "KernelParameter",
+    "KernelText",
+    "Lowering",
+    "counters_of",
+    "counts_overflow",
+    "emit",
+]

@@ -103,6 +103,11 @@ def line_of_function(function: Callable[..., Any]) -> str:
     return _line(code.co_filename, code.co_firstlineno)
 
 
+def is_of_user(line: str) -> bool:
+    """Whether `user_line` gave a line outside of jali."""
+    return line not in ("", "<unknown>") and not line.startswith(_PACKAGE)
+
+
 def trace_error(message: str) -> TraceError:
     """A TraceError whose message ends with the user's line."""
     return TraceError(f"{message}\n  at {user_line(beyond_trace=True)}")

@@ -90,6 +90,10 @@ class Operation:
     looks_up: bool = False  # an array that is an argument: attrs[0] is its slot, args are indices
     draws: bool = False  # random numbers: attrs[0] is the slot of their source
     by_coordinates: bool = False  # it depends on the coordinates of the site
+    chooses: bool = False  # between its second and third argument, by the first
+    # what its argument is where it fails, in words; its text counts such sites, and an argument behind all others says where its value
+    # is used
+    fails: str = ""
     component: bool = False  # component attrs[0] of its argument
     collects: bool = False  # its components are its arguments, in order
     repeats: bool = False  # a rejection loop: attrs[0] is its number

@@ -14,6 +14,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import Node, SiteProgram, Store, Sum
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable, rebuild, shifted, with_values
+from jali.codegen.used_where import restricted_to_use
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Analysis:
     stores: int
     coordinates: bool = False
     counts_attempts: bool = False  # in counters[0], where a loop gives up
+    failing: tuple[
+        Node, ...
+    ] = ()  # what may fail at a site; number k has counters[2 + 2 k] and the one behind it
     randoms: set[int] = field(default_factory=set)
     drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
     for_all_members: int = (
@@ -78,8 +82,9 @@ def analyse(program: SiteProgram) -> Analysis:
         flops,
         loads,
         stores,
-        coordinates=any(described(n).by_coordinates for n in nodes),
+        coordinates=any(described(n).by_coordinates or described(n).fails for n in nodes),
         counts_attempts=any(program.loops[loop].counted for loop in bodies),
+        failing=tuple(n for n in nodes if described(n).fails),
         randoms={n.attrs[0] for n in drawn},
         drawn_at=drawn[0].attrs[-1] if drawn else (),
     )
@@ -106,8 +111,9 @@ def for_members(program: SiteProgram, analysis: Analysis) -> Analysis:
 
 
 def rewritten_trace(programs: Sequence[SiteProgram]) -> list[SiteProgram]:
-    """The programs of one trace as all later stages have them: products fused with sums, and seen from the sites that are written."""
-    return [over_written_sites(program) for program in multiply_adds(programs)]
+    """The programs of one trace as all later stages have them: products fused with sums, what may fail restricted to where it is used, and
+    seen from the sites that are written."""
+    return [over_written_sites(restricted_to_use(program)) for program in multiply_adds(programs)]
 
 
 def multiply_adds(programs: Sequence[SiteProgram]) -> list[SiteProgram]:

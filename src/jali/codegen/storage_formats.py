@@ -353,6 +353,33 @@ for _name, _bytes, _unit, _most in (("fixed16", 2, "short", 32767), ("fixed8", 1
             _name, 1, _bytes, text=_FIXED.format(what=_what, **_words), norm=True, of_group=_group, what=_what
         )
     )
+_SCALED = """// {what}
+struct {name} {{
+    typedef unsigned short unit;
+    static const bool norm = true;
+    typedef small_float<5, 10> number;
+    template <int N>
+    static JALI_MEMBER void decode(real* v, const integer* units, real norm_of_site) {{
+        for (int c = 0; c < N; ++c) v[c] = norm_of_site * number::decode(units[c]);
+    }}
+    template <int N>
+    static JALI_MEMBER mask encode(integer* units, real* norm_of_site, const real* v) {{
+        mask lost = all_lanes(false);
+        real largest = splat(0);
+        for (int c = 0; c < N; ++c) {{
+            largest = vmax(vabs(v[c]), largest);
+            lost = lost | ~(vabs(v[c]) < two_to(127));
+        }}
+        const mask empty = lost | (largest < two_to(-100));
+        // its power of two becomes 2^14, since binary16 ends at 2^16: both factors are exact
+        const real power = real_of_bits(bits_of(select(empty, splat(1), largest)) & splat_integer(-(lane_integer(1) << REAL_FRACTION)));
+        *norm_of_site = select(empty, splat(0), power * two_to(-14));
+        const real inverse = two_to(14) / power;
+        for (int c = 0; c < N; ++c) units[c] = number::encode(select(empty, splat(0), v[c]) * inverse, &lost);
+        return lost;
+    }}
+}};
+"""
 for _format in list(FORMATS.values()):
     for _packing in (ROWS_OF_SU3, EIGHT_OF_SU3, ROWS_OF_SU2):
         if "complex" in _format.kinds:
@@ -368,6 +395,18 @@ for _format in list(FORMATS.values()):
                     precisions=_precisions,
                 )
             )
+_what = "IEEE binary16 times a power of two of the site's largest number, which is kept in float32"
+add_format(
+    Format(
+        "float16-scaled",
+        1,
+        2,
+        text=_SCALED.format(what=_what, name="format_float16_scaled"),
+        norm=True,
+        of_group=replace(FORMATS["float16"], name="float16-scaled"),
+        what=_what,
+    )
+)
 for _format in [FORMATS[name] for name in reversed(IEEE_PRECISIONS)]:
     add_format(replace(_format, name=f"{_format.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 

@@ -238,6 +238,23 @@ class Writer:
             f"{entry}, n{self.parameter(KernelParameter('permutations', offset=offset, windings=windings))}"
         )
 
+    def count_failures(
+        self, node: Node, failed: str, arguments: int, number: str, value: str, before: str = ""
+    ) -> None:
+        """Counts sites at which an operation of so many arguments fails and its value is used. `failed` is the mask of all that fail; in the
+        rare case `before` is executed, and `number` and `value` are those of the pivot."""
+        masks = [failed, *map(self.one, node.args[arguments:])]
+        masks += ["active"] if self.lowering.masked else []
+        masks += [f"~done{self.loop}"] if self.loop is not None and self.loop >= 0 else []
+        name, first = f"failed{self.number(node)}", 2 + 2 * self.analysis.failing.index(node)
+        where = "coordinates, lane_offsets, extents, blocks_held, x"
+        self.line(f"const mask {name} = {' & '.join(masks)};")
+        self.line(f"if (!JALI_LIKELY(!any({name}))) {{")
+        self.line(
+            f"    {before}count_pivots<{self.program.ndim}>(counters + {first}, {name}, {number}, {value}, {where});"
+        )
+        self.line("}")
+
     def scope(self, loop: int) -> list[Node]:
         """The nodes that are written together with those of a loop's body, of the branch, or outside of both (-1)."""
         if loop < 0 and self.branch is not None:

@@ -23,6 +23,7 @@ from jali.errors import (
     ParameterError,
     RankError,
     ShapeError,
+    SingularError,
     StorageError,
     UnsetError,
 )
@@ -71,7 +72,7 @@ class SingleRank:
 _KINDS: dict[str, type[JaliError]] = {
     kind.__name__: kind
     for kind in (
-        FileFormatError, LayoutError, ShapeError, ParameterError, RankError, StorageError, UnsetError, JaliError,
+        FileFormatError, LayoutError, ShapeError, ParameterError, RankError, SingularError, StorageError, UnsetError, JaliError,
     )
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jali import _core
 from jali.codegen.arithmetics import PRECISIONS
-from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_overflow
+from jali.codegen.emit import FIRST_PARAMETER, KernelText, counters_of, counts_overflow
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.stages import Binary
@@ -22,7 +22,8 @@ from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.launch_layout import LaunchLayout
-from jali.lattice.overflow import OverflowCount
+from jali.lattice.overflow import LaunchCount, OverflowCount
+from jali.lattice.pivots import pivot_counts
 from jali.lattice.sums import gathering_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
@@ -70,7 +71,7 @@ class BoundKernel:
     scalar_parameters: tuple[tuple[int, KernelParameter], ...]
     random_parameters: tuple[tuple[int, KernelParameter], ...]
     held: tuple[Any, ...]  # arrays whose addresses are in the parameters
-    overflow: tuple[OverflowCount, ...]
+    overflow: tuple[LaunchCount, ...]
     tunings: list[Any]  # questions about this launch that are open (lattice.tuning)
     chosen: Chosen
 
@@ -132,7 +133,7 @@ class _Binding:
         self.cost = self._cost(fields)
         self.floats = memoryview(self.parameters.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the parameters
-        self.overflow: list[OverflowCount] = []
+        self.overflow: list[LaunchCount] = []
         self.scalar_parameters: list[tuple[int, KernelParameter]] = []
         self.random_parameters: list[tuple[int, KernelParameter]] = []
         items = {item.offset: (item, self._item(item, producer)) for item, producer in producers}
@@ -193,7 +194,7 @@ class _Binding:
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
-            ncounters=2 if counts_overflow(program) else 1 if text.analysis.counts_attempts else 0,
+            ncounters=counters_of(program, text.analysis),
             gpu_kernel=binary.function,
             threads=config.threads,
             members=program.batch or 1,
@@ -215,6 +216,7 @@ class _Binding:
             self.tunings.append(_ComparedCall())
         if counts_overflow(program):
             self.overflow.append(OverflowCount(self.launch.counters, program.name))
+        self.overflow += pivot_counts(self.launch.counters, program, text.analysis, fields, lattice.extents)
         for overflow in self.overflow:
             for slot in text.analysis.writes:
                 fields[slot].add_overflow_count(overflow)

@@ -267,7 +267,7 @@ class BoundCall:
         self.untuned = [kernel for kernel in self.untuned if kernel.tunings]
 
     def raise_if_overflow(self) -> None:
-        """Collective: StorageError for sites that these kernels, or those that wrote their fields, could not store."""
+        """Collective: StorageError or SingularError for sites at which these kernels, or those that wrote their fields, failed."""
         may_overflow = self._may_overflow()
         if may_overflow or self.overflow:
             counts = [*self.overflow, *(count for field in may_overflow for count in field.counts())]

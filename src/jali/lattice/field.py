@@ -30,11 +30,12 @@ from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression, chec
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
 from jali.lattice.overflow import (
     Count,
-    OverflowCount,
-    PastOverflow,
-    raise_if_overflow,
+    Found,
+    LaunchCount,
+    PastCount,
+    raise_if_found,
     raise_on_all_ranks,
-    unreported_overflow,
+    unreported,
 )
 from jali.lattice.recorded_calls import FIELD, NUMBER
 from jali.lattice.scalar_parts import perform
@@ -159,7 +160,7 @@ class Field(FieldArithmetic):
         self.set_by = (
             ""  # what sets this field, in words, if it may not be read before; empty where zeros are values
         )
-        self.overflow: list[OverflowCount] = []  # of launches that write here
+        self.overflow: list[LaunchCount] = []  # of launches that write here
         self.may_overflow = False  # alike on all ranks: whether there ever was one
         weakref.finalize(self, lattice.left.add, self.overflow).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
@@ -316,8 +317,8 @@ class Field(FieldArithmetic):
             self._share_counts(other)
         return self
 
-    def add_overflow_count(self, overflow: OverflowCount) -> None:
-        """From now on the host reports the sites that a launch could not store, when it reads this field."""
+    def add_overflow_count(self, overflow: LaunchCount) -> None:
+        """From now on the host reports the sites at which a launch has failed, when it reads this field."""
         left = self.lattice.left
         left.possible = self.may_overflow = True
         gone = [count for count in self.overflow if count.final]
@@ -327,9 +328,9 @@ class Field(FieldArithmetic):
 
     def _share_counts(self, other: Field) -> None:
         """What could not be stored there is not here either. Each of the two reports it, once."""
-        known = [count.counters for count in self.overflow]
+        known = [count.source for count in self.overflow]
         for count in other.overflow:
-            if not any(count.counters is counters for counters in known):
+            if count.source not in known:
                 self.add_overflow_count(count.for_a_copy())
 
     def counts(self) -> list[Count]:
@@ -340,7 +341,7 @@ class Field(FieldArithmetic):
 
     def _raise_if_overflow(self) -> None:
         if self.overflow or self.lattice.left:
-            raise_if_overflow(*unreported_overflow(self.counts()))
+            raise_if_found(unreported(self.counts()))
 
     def astype(self, precision: Any) -> Field:
         """A copy in another precision."""
@@ -560,7 +561,7 @@ class Field(FieldArithmetic):
             inside = self._own_sites()
             array = np.where(inside.reshape(inside.shape + (1,) * len(self._site_shape)), array, 0)
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
-        raise_if_overflow(overflow, f"setting {self.name} from Python")
+        raise_if_found(Found(overflow, f"setting {self.name} from Python"))
         with lattice.lock:
             self._import_box(sites)
         return self
@@ -659,7 +660,7 @@ class Field(FieldArithmetic):
                     new[mine.inside] = part
             if self.stored.counts(self.precision):
                 raise_on_all_ranks(
-                    lattice.communicator, [PastOverflow(f"setting {self.name} from Python", overflow)]
+                    lattice.communicator, [PastCount(Found(overflow, f"setting {self.name} from Python"))]
                 )
             if mine is not None:
                 new = np.ascontiguousarray(new)

@@ -10,7 +10,7 @@ import math
 import numbers
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +26,17 @@ from jali.errors import LayoutError
 from jali.files import name_shown, value_shown
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
-from jali.lattice.recorded_calls import NUMBER, Call, Function, Operand, RecordedCalls, record_one, record_two
+from jali.lattice.recorded_calls import (
+    NUMBER,
+    Call,
+    Function,
+    Operand,
+    RecordedCalls,
+    record_one,
+    record_several,
+)
 from jali.lattice.scalars import Scalar
+from jali.lattice.shape_calls import fixed_index, part, with_part
 
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
@@ -79,7 +88,7 @@ class FieldArithmetic:
         a, b = (given, self._expression()) if swapped else (self._expression(), given)
         return _join(function, a, b)
 
-    def _changed(self, function: Function, *fixed: int) -> FieldExpression:
+    def _changed(self, function: Function, *fixed: Any) -> FieldExpression:
         refuse_while_tracing(self)
         mine = self._expression()
         recorded = record_one(function, mine.recorded, fixed)
@@ -131,6 +140,23 @@ class FieldArithmetic:
     def transpose(self) -> FieldExpression:
         """Transposes at every site."""
         return self._changed(Value.transpose)
+
+    def reshape(self, *shape: Any) -> FieldExpression:
+        """The same components at every site, row by row, as a vector `f.reshape(n)` or matrix `f.reshape(n, m)`; one extent may be -1."""
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        try:
+            return self._changed(Value.reshape, *map(operator.index, given))
+        except TypeError:
+            raise trace_error(f"reshape takes whole numbers, not {value_shown(tuple(given))}") from None
+
+    def diagonal(self) -> FieldExpression:
+        """The diagonal of the matrix at every site, a vector. `np.diagonal(f)` is NumPy's, of the axes of the lattice."""
+        return self._changed(Value.diagonal)
+
+    @property
+    def components(self) -> Components:
+        """Components at every site: `f.components[:, 0:2]` is indexed as `f[X][:, 0:2]` in a site function; of a field they can be assigned."""
+        return Components(self)
 
     if TYPE_CHECKING:  # methods of symbols, which `METHODS` gives below, for type checkers
         real: FieldExpression
@@ -323,6 +349,30 @@ for _function, _described in METHODS.items():
         setattr(FieldArithmetic, _described.method, _method(_function, _described))
 
 
+class Components:
+    """The components of a field or an expression, at every site at once, by fixed numbers and slices.
+
+    `f.components[1, :]` is an expression, `f.components[1, :] = value` takes a number, a field or an expression. Indices are those of the value
+    in a site function: of a spinor colour, then spin. Errors of shapes are raised when the expression is computed.
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: FieldArithmetic):
+        self.of = of
+
+    def __repr__(self) -> str:
+        return f"<components of {self.of!r}>"
+
+    def __getitem__(self, index: Any) -> FieldExpression:
+        return self.of._changed(part, *fixed_index(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(self.of, FieldExpression):
+            raise LayoutError(f"components of {self.of!r} cannot be assigned: make a field of it")
+        expression_of(with_part, (self.of, value), fixed_index(index)).store(self.of)
+
+
 class FieldExpression(FieldArithmetic):
     """A formula of fields of one lattice, such as `2 * f + g`, that has not been computed yet.
 
@@ -502,26 +552,50 @@ def _as_reals(a: FieldExpression) -> FieldExpression:
     return _join(operator.mul, FieldExpression(NUMBER, (), (1.0,), ()), a)
 
 
-def _join(function: Function, a: FieldExpression, b: FieldExpression) -> FieldExpression:
-    """A call with the values of `a` and `b`; fields that both have are one."""
-    fields, versions, places = list(a.members), list(a.versions), []
-    for mine in fields:
-        for theirs in b.members:
-            check_same_lattice(mine, theirs)
-    for field, version in zip(b.members, b.versions, strict=True):
-        place = next((k for k, known in enumerate(fields) if known is field), len(fields))
-        if place == len(fields):
-            fields.append(field)
-            versions.append(version)
-        elif versions[place] != version:
+def expression_of(
+    function: Function, operands: Sequence[Any], fixed: tuple[Any, ...] = ()
+) -> FieldExpression:
+    """A function of the site language of fields, expressions and numbers, one of which is no number, and of what is fixed.
+
+    Raises LayoutError for other operands and TraceError inside a site function.
+    """
+    first = next(x for x in operands if isinstance(x, FieldArithmetic))
+    refuse_while_tracing(first)
+    given = [_as_expression(x, first) for x in operands]
+    for operand, one in zip(operands, given, strict=True):
+        if one is NotImplemented:
             raise LayoutError(
-                f"{field.name} has changed between two parts of an expression; compute the first before, by .field()"
+                f"whole fields combine with fields, expressions of fields and numbers, not with {no_field(operand)}"
             )
-        places.append(place)
-    recorded = record_two(function, a.recorded, b.recorded, tuple(places), len(a.numbers))
-    if max(a.recorded.operands, b.recorded.operands) <= MANY_OPERANDS < recorded.operands:
+    return _join(function, *given, fixed=fixed)
+
+
+def _join(function: Function, *parts: FieldExpression, fixed: tuple[Any, ...] = ()) -> FieldExpression:
+    """A call with the values of several; fields that they share are one."""
+    first = parts[0]
+    fields, versions, given = list(first.members), list(first.versions), first.numbers
+    places_of = []
+    for one in parts[1:]:
+        for mine in fields:
+            for theirs in one.members:
+                check_same_lattice(mine, theirs)
+        places = []
+        for field, version in zip(one.members, one.versions, strict=True):
+            place = next((k for k, known in enumerate(fields) if known is field), len(fields))
+            if place == len(fields):
+                fields.append(field)
+                versions.append(version)
+            elif versions[place] != version:
+                raise LayoutError(
+                    f"{field.name} has changed between two parts of an expression; compute the first before, by .field()"
+                )
+            places.append(place)
+        places_of.append((tuple(places), len(given)))
+        given += one.numbers
+    recorded = record_several(function, tuple([one.recorded for one in parts]), tuple(places_of), fixed)
+    if recorded.operands > MANY_OPERANDS >= max(one.recorded.operands for one in parts):
         _warn_of_length(fields[0].lattice)
-    return FieldExpression(recorded, tuple(fields), a.numbers + b.numbers, tuple(versions))
+    return FieldExpression(recorded, tuple(fields), given, tuple(versions))
 
 
 def _warn_of_length(lattice: Any) -> None:
@@ -590,7 +664,7 @@ def _kept(expression: FieldExpression) -> Any:
             return "hermitian" if element.codec == "hermitian" else element
         return "real" if isinstance(expression.numbers[operand.place], float) else None
 
-    def of_call(call: Call, a: Any, b: Any = None) -> Any:
+    def of_call(call: Call, a: Any, b: Any = None, *_: Any) -> Any:
         if call.function in (operator.add, operator.sub):
             return a if a == b else None
         if call.function is operator.mul and "real" in (a, b):

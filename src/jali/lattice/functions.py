@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen import shapes
 from jali.codegen.language import conversions, elementary
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation
-from jali.codegen.shapes import concatenate, diagonal, stack
 from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol, WithoutValue
-from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
+from jali.codegen.values import Value, complex_number, identity, is_list, lift, matrix, vector, zero
 from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.lattice.field_arithmetic import FieldArithmetic
+from jali.lattice.field_arithmetic import FieldArithmetic, expression_of
 from jali.lattice.scalars import Condition, Scalar, apply
+from jali.lattice.shape_calls import fixed_axis, joined, stacked
 
 
 def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
@@ -148,6 +149,41 @@ def complex_(re: Any, im: Any) -> Any:
     if isinstance(re, Symbol) or isinstance(im, Symbol):
         return complex_number(re, im)
     return _at_once("complex", complex, re, im)
+
+
+def _of_fields(values: Any, what: str) -> list[Any] | None:
+    """A list in which whole fields are; None for others."""
+    if isinstance(values, FieldArithmetic):
+        raise trace_error(f"{what} needs a list of fields, [f, g], not {value_shown(values)}")
+    found = list(values) if is_list(values) else []
+    return found if any(isinstance(value, FieldArithmetic) for value in found) else None
+
+
+def stack(values: Any, axis: int = 0) -> Any:
+    """Numbers as a vector, vectors as the rows (axis 0) or columns (axis 1) of a matrix; of symbols, or of whole fields at every site.
+
+    Raises TraceError where shapes differ, of fields when the expression is computed.
+    """
+    if (fields := _of_fields(values, "jali.stack")) is not None:
+        return expression_of(stacked, fields, (fixed_axis(axis, "jali.stack"),))
+    return shapes.stack(values, axis)
+
+
+def concatenate(values: Any, axis: int = 0) -> Any:
+    """Vectors one behind the other, matrices one below the other (axis 0) or side by side (axis 1); of symbols, or of whole fields at every
+    site.
+
+    Raises TraceError where they do not fit, of fields when the expression is computed.
+    """
+    if (fields := _of_fields(values, "jali.concatenate")) is not None:
+        return expression_of(joined, fields, (fixed_axis(axis, "jali.concatenate"),))
+    return shapes.concatenate(values, axis)
+
+
+def diagonal(v: Any) -> Any:
+    """The diagonal matrix of a vector, 0 elsewhere as in `jali.identity(n)`; of a real one it is known to be Hermitian. Of a symbol, or of a
+    whole field at every site."""
+    return v.applied(shapes.diagonal) if isinstance(v, FieldArithmetic) else shapes.diagonal(v)
 
 
 __all__ = [

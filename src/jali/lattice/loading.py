@@ -20,8 +20,8 @@ from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path, shown, value_shown
 from jali.io.array_formats import Outline
 from jali.io.parallel import together
-from jali.lattice.borrowed_arrays import element_of
 from jali.lattice.batches import batch_of_field
+from jali.lattice.borrowed_arrays import element_of
 from jali.lattice.boundary import Boundary
 from jali.lattice.domain import ALL, EVEN, ODD, Domain
 from jali.lattice.field import Field

@@ -1,5 +1,5 @@
-"""Counts of overflows: sites whose values a field's storage cannot hold. The kernels that store them count; the host reports at its next
-read of any of the fields.
+"""Counts of sites where a kernel fails: whose values a field's storage cannot hold, or whose matrices have a wrong pivot (`pivots.py`).
+The kernels count; the host reports at its next read of any of the fields that they write.
 
 A field has the counts of the launches that write to it. A count outlives its launch; remaining counts of deleted fields and
 launches are passed to their lattice, and reported at the next read of any of its fields.
@@ -7,66 +7,98 @@ launches are passed to their lattice, and reported at the next read of any of it
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jali.amounts import counted
-from jali.errors import StorageError
+from jali.codegen.lines import user_line
+from jali.errors import SingularError, StorageError
 
 MOST_LEFT = 64  # counts that a lattice keeps before it reads them: on a device, reading one waits
 
 
+class Found(NamedTuple):
+    """What was counted and is not reported yet."""
+
+    sites: int
+    what: str  # of overflows which kernels stored them, of pivots what is wrong at the first site
+    first: int = -1  # of pivots: the global number of that site
+
+
 class Count(Protocol):
-    """Sites that a kernel of this name could not store."""
+    """Sites at which a kernel of this name has failed."""
 
     name: str
 
-    def unreported(self) -> int:
-        """Sites that have overflowed on this rank and are not reported yet; from now on they are."""
+    def unreported(self) -> Found:
+        """What has been found on this rank and is not reported yet; from now on it is."""
 
 
-class OverflowCount:
-    """The count of one launch (or of what it sends), and how much of it has been reported."""
+class LaunchCount:
+    """One count of a launch (or of what it sends), and how much of it has been reported."""
 
     __slots__ = ("counters", "name", "reported")
+    number = 0  # which of the counters
 
     def __init__(self, counters: Any, name: str):
         self.counters = counters
         self.name = name
         self.reported = 0
 
-    def for_a_copy(self) -> OverflowCount:
+    def for_a_copy(self) -> LaunchCount:
         """For a field that takes the values: what has been reported here is known there, the rest is reported by both."""
-        other = OverflowCount(self.counters, self.name)
+        other = copy.copy(self)
         other.reported = self.reported
         return other
+
+    @property
+    def source(self) -> tuple[int, int]:
+        """What it counts: copies have the same."""
+        return id(self.counters), self.number
 
     @property
     def final(self) -> bool:
         """Whether the launch has been deleted."""
         return bool(self.counters.final)
 
-    def unreported(self) -> int:
-        """Sites that have overflowed on this rank and are not reported yet; from now on they are."""
-        found = int(self.counters.values[1])
+    def unreported(self) -> Found:
+        """What has been found on this rank and is not reported yet; from now on it is."""
+        values = self.counters.values
+        found = int(values[self.number])
         unreported, self.reported = found - self.reported, found
-        return unreported
+        return self.found(unreported, values)
+
+    def found(self, sites: int, values: list[int]) -> Found:
+        """So many sites, now that the counters have these values."""
+        raise NotImplementedError
 
 
-class PastOverflow:
-    """Sites that were counted before: the total of deleted counts."""
+class OverflowCount(LaunchCount):
+    """Sites whose values a storage cannot hold."""
 
-    __slots__ = ("name", "sites")
+    __slots__ = ()
+    number = 1
 
-    def __init__(self, name: str, sites: int):
-        self.name = name
-        self.sites = sites
+    def found(self, sites: int, values: list[int]) -> Found:
+        """So many sites."""
+        return Found(sites, self.name)
 
-    def unreported(self) -> int:
-        unreported, self.sites = self.sites, 0
-        return unreported
+
+class PastCount:
+    """What was counted before: of deleted counts, or on the host."""
+
+    __slots__ = ("_found", "name")
+
+    def __init__(self, found: Found):
+        self.name = found.what
+        self._found = found
+
+    def unreported(self) -> Found:
+        found, self._found = self._found, self._found._replace(sites=0)
+        return found
 
 
 class LeftCounts:
@@ -91,42 +123,50 @@ class LeftCounts:
     def shorten(self) -> None:
         """Reads the counts where there are many; not for garbage collectors, since a device is waited for."""
         if len(self._left) > MOST_LEFT:
-            found: dict[str, int] = {}
+            found: dict[str, list[Found]] = {}
             for count in self.take():
-                if sites := count.unreported():
-                    found[count.name] = found.get(count.name, 0) + sites
-            self.add(PastOverflow(name, sites) for name, sites in found.items())
+                found.setdefault(count.name, []).append(count.unreported())
+            self.add(PastCount(total) for total in map(together, found.values()) if total.sites)
 
 
-def unreported_overflow(counts: Iterable[Count]) -> tuple[int, str]:
-    """How many sites, and which kernels stored them."""
-    found: dict[int, tuple[int, str]] = {}
+def together(found: Iterable[Found]) -> Found:
+    """All of it as one. Where pivots have failed only these, with the first site: values that cannot be stored follow from them."""
+    there = [one for one in found if one.sites]
+    if pivots := [one for one in there if one.first >= 0]:
+        return min(pivots, key=lambda one: one.first)._replace(sites=sum(one.sites for one in pivots))
+    return Found(sum(one.sites for one in there), ", ".join(dict.fromkeys(one.what for one in there)))
+
+
+def unreported(counts: Iterable[Count]) -> Found:
+    """What these counts have found; from now on it is reported."""
+    found: dict[Any, Found] = {}
     for count in counts:  # a field and a copy of it may count the same sites
-        sites = count.unreported()
-        launch = id(getattr(count, "counters", count))
-        found[launch] = max(sites, found.get(launch, (0, ""))[0]), count.name
-    return sum(n for n, _ in found.values()), ", ".join(
-        dict.fromkeys(name for n, name in found.values() if n)
-    )
+        one, source = count.unreported(), getattr(count, "source", id(count))
+        found[source] = max(one, found.get(source, one))
+    return together(found.values())
 
 
-def raise_if_overflow(sites: int, where: str) -> None:
-    """Raises StorageError if there are any."""
+def raise_if_found(found: Found) -> None:
+    """Raises SingularError for pivots that have failed, StorageError for values that could not be stored."""
+    sites, what, first = found
+    if sites and first >= 0:
+        more = f", the first of {sites} such sites" if sites > 1 else ""
+        raise SingularError(f"{what}{more}\n  at {user_line(beyond_trace=True)}")
     if sites:
         raise StorageError(
-            f"{counted(sites, 'site')} {'was' if sites == 1 else 'were'} given values that the storage of their field cannot hold, by {where}; scale the values, or store "
+            f"{counted(sites, 'site')} {'was' if sites == 1 else 'were'} given values that the storage of their field cannot hold, by {what}; scale the values, or store "
             "the field in a wider format"
         )
 
 
 def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
-    """Collective: raises StorageError on every rank if sites of any have overflowed."""
-    sites, where = unreported_overflow(counts)
+    """Collective: raises what `raise_if_found` does on every rank if a count of any has found something."""
+    found = unreported(counts)
     if communicator.size == 1:
-        return raise_if_overflow(sites, where)
+        return raise_if_found(found)
     reported = communicator.gather_bytes(
-        struct.pack("<q", sites) + where.encode(), what="sites that could not be stored"
+        struct.pack("<qq", found.sites, found.first) + found.what.encode(),
+        what="sites at which a kernel failed",
     )
-    found = [(struct.unpack("<q", t[:8])[0], bytes(t[8:]).decode()) for t in reported]
-    raise_if_overflow(sum(n for n, _ in found), next((w for n, w in found if n), ""))
-    return None
+    parts = [(*struct.unpack("<qq", t[:16]), bytes(t[16:]).decode()) for t in reported]
+    return raise_if_found(together(Found(sites, what, first) for sites, first, what in parts))

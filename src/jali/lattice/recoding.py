@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jali import _core
 from jali.lattice.borrowed_arrays import in_rows
 from jali.lattice.domain import EVEN, ODD
-from jali.lattice.overflow import OverflowCount, raise_if_overflow
+from jali.lattice.overflow import Found, OverflowCount, raise_if_found
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -20,7 +20,7 @@ def recode_on_host(to: Field, source: Field, precision: str) -> None:
 
     sites, overflow = recode(source.storage.export_box(), source.stored, to.stored, precision)
     to.storage.import_box(sites)
-    raise_if_overflow(overflow, f"assigning {source.name} to {to.name}")
+    raise_if_found(Found(overflow, f"assigning {source.name} to {to.name}"))
 
 
 def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:

@@ -12,7 +12,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jali.codegen.values import METHODS, Value
+from jali.codegen.values import METHODS
+from jali.lattice.shape_calls import LINEAR, METHODS_OF_SHAPE, WRITTEN
 
 Function = Callable[..., Any]
 
@@ -28,11 +29,11 @@ class Operand(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a function with values, and behind them whole numbers that are fixed while tracing."""
+    """A call of a function with values, and behind them whole numbers (of an index also slices, as tuples) that are fixed while tracing."""
 
     function: Function
     arity: int  # how many values
-    fixed: tuple[int, ...] = ()
+    fixed: tuple[Any, ...] = ()
 
 
 class RecordedCalls:
@@ -95,23 +96,29 @@ FIELD, NUMBER = RecordedCalls(Operand(True, 0)), RecordedCalls(Operand(False, 0)
 
 
 @functools.lru_cache(512)
-def record_one(function: Function, a: RecordedCalls, fixed: tuple[int, ...] = ()) -> RecordedCalls:
+def record_one(function: Function, a: RecordedCalls, fixed: tuple[Any, ...] = ()) -> RecordedCalls:
     """A call with the value of `a`."""
     return RecordedCalls(*a.steps, Call(function, 1, fixed))
 
 
 @functools.lru_cache(512)
-def record_two(
-    function: Function, a: RecordedCalls, b: RecordedCalls, places: tuple[int, ...], numbers: int
+def record_several(
+    function: Function,
+    parts: tuple[RecordedCalls, ...],
+    moved: tuple[tuple[tuple[int, ...], int], ...],
+    fixed: tuple[Any, ...] = (),
 ) -> RecordedCalls:
-    """A call with the values of `a` and `b`. The fields of `b` have new `places`, its numbers come after the `numbers` of `a`."""
-    moved = [
-        Operand(step.is_field, places[step.place] if step.is_field else numbers + step.place)
-        if isinstance(step, Operand)
-        else step
-        for step in b.steps
-    ]
-    return RecordedCalls(*a.steps, *moved, Call(function, 2))
+    """A call with the values of several. Of all but the first `moved` has the new places of the fields, and behind how many numbers
+    theirs come."""
+    steps = list(parts[0].steps)
+    for part, (places, numbers) in zip(parts[1:], moved, strict=True):
+        steps += [
+            Operand(step.is_field, places[step.place] if step.is_field else numbers + step.place)
+            if isinstance(step, Operand)
+            else step
+            for step in part.steps
+        ]
+    return RecordedCalls(*steps, Call(function, len(parts), fixed))
 
 
 _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)  # what binds more is larger
@@ -130,6 +137,10 @@ _PREFIX: dict[Function, str] = {operator.neg: "-", operator.pos: "+"}
 
 def _written(call: Call, *values: tuple[str, int]) -> tuple[str, int]:
     """A call as Python writes it, of what is written already, and what it binds."""
+    if call.function in WRITTEN:
+        least = _ATOM if call.arity == 1 else _SUM
+        texts = [text if own >= least else f"({text})" for text, own in values]
+        return WRITTEN[call.function](texts, call.fixed), _ATOM
     values += tuple((str(number), _ATOM) for number in call.fixed)
 
     def taken(place: int, least: int) -> str:
@@ -145,7 +156,7 @@ def _written(call: Call, *values: tuple[str, int]) -> tuple[str, int]:
     method = METHODS.get(call.function)
     if method and method.is_property:
         return f"{taken(0, _ATOM)}.{name}", _ATOM
-    if method or call.function is Value.transpose:
+    if method or call.function in METHODS_OF_SHAPE:
         return f"{taken(0, _ATOM)}.{name}({', '.join(texts[1:])})", _ATOM
     return f"{name}({', '.join(texts)})", _ATOM
 
@@ -159,7 +170,6 @@ _DEGREES: dict[Function, tuple[tuple[int, ...], ...]] = {
     operator.neg: ((1,),),
     operator.pos: ((1,),),
     abs: ((0,),),
-    Value.transpose: ((1,),),
     **{function: described.degrees for function, described in METHODS.items() if described.degrees},
 }
 """Of functions what the column `degrees` of `Operation` is of methods."""
@@ -168,6 +178,8 @@ _DEGREES: dict[Function, tuple[tuple[int, ...], ...]] = {
 def _degrees(call: Call) -> tuple[tuple[int, ...], ...]:
     if call.function is operator.pow and call.fixed:
         return (call.fixed,)
-    # of others only periodic values have a factor, as of 1 + a + b
     linear = tuple(tuple(int(k == place) for k in range(call.arity)) for place in range(call.arity))
+    if call.function in LINEAR:
+        return linear
+    # of others only periodic values have a factor, as of 1 + a + b
     return _DEGREES.get(call.function, ((0,) * call.arity, *linear))

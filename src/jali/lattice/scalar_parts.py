@@ -21,7 +21,7 @@ from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.ir import BOOL, COMPLEX, REAL
 from jali.codegen.operation import Operation
 from jali.codegen.types import Type
-from jali.lattice.overflow import Count, raise_if_overflow, unreported_overflow
+from jali.lattice.overflow import Count, raise_if_found, unreported
 
 if TYPE_CHECKING:
     from jali.codegen.number_kernels import NumberProgram
@@ -407,7 +407,5 @@ def read_nodes(gpu: Any, nodes: Sequence[ScalarPart]) -> list[float]:
             gpu.record(event)
         event.wait()
     if any(n.overflow_counts for n in nodes):
-        raise_if_overflow(
-            *unreported_overflow(dict.fromkeys(count for n in nodes for count in n.overflow_counts))
-        )
+        raise_if_found(unreported(dict.fromkeys(count for n in nodes for count in n.overflow_counts)))
     return [n.location[0].value(n.location[1]) for n in nodes if n.location is not None]

@@ -105,7 +105,7 @@ def test_halos_of_stored_bytes_travel_between_devices(device, monkeypatch):
 
 def test_devices_count_what_cannot_be_held(device):
     lattice = Lattice(4, 6, device=device)
-    for storage in ("float32", "float16", "fixed8"):
+    for storage in ("float32", "float16", "fixed8", "float16-scaled"):
         y = Field(lattice, Real(), storage=storage)
         overflow[jali.EVEN](y, 2)
         with pytest.raises(StorageError, match="6 sites.*overflow"):

@@ -9,7 +9,7 @@ import pytest
 from cubin import resources_of
 
 import jali
-from jali import Field, Hermitian, Lattice, Vector, virtual_ranks
+from jali import Field, Hermitian, Lattice, SingularError, Vector, virtual_ranks
 from jali._core import with_gpu_prelude
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "language"))
@@ -30,7 +30,7 @@ def test_bits_are_those_of_the_host(n, precision, device):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("storage", ["float64", "float16", "bfloat16", "fixed16"])
+@pytest.mark.parametrize("storage", ["float64", "float16", "bfloat16", "fixed16", "fixed8", "float16-scaled"])
 def test_stored_bytes_and_lost_sites_are_those_of_the_host(storage, device):
     found = []
     for kind in ("cpu", device):
@@ -40,7 +40,11 @@ def test_stored_bytes_and_lost_sites_are_those_of_the_host(storage, device):
         h = on_the_host.field_of(lattice, Hermitian(3), a, storage=storage)
         out = Field(lattice, Hermitian(3), storage=storage)
         out[...] = h.inverse() + 2 * h
-        found.append([x[...].tobytes() for x in (h, out, h.log_det().field(), h.cholesky().field())])
+        results = [h, out, h.log_det().field(), h.cholesky().field()]
+        for lost in results[2:]:
+            with pytest.raises(SingularError, match=r"site \(1, 2, 1\)"):
+                lost[...]
+        found.append([x[...].tobytes() for x in results])
     assert found[0] == found[1]
 
 

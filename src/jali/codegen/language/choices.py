@@ -96,7 +96,11 @@ def _where_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
 
 
 @operation(
-    "where", _where, bounds=_where_bounds, compute=always(lambda condition, a, b: a if condition else b)
+    "where",
+    _where,
+    bounds=_where_bounds,
+    compute=always(lambda condition, a, b: a if condition else b),
+    chooses=True,
 )
 def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     """a where the condition holds, else b."""

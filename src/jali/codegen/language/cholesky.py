@@ -1,7 +1,8 @@
 """What Cholesky's factor gives of positive definite Hermitian matrices: the factor, solutions, the logarithm of the determinant.
 
-All begin with one node for the factor, so a kernel that takes several of them computes it once. Nothing is exchanged and nothing is
-reported: where a matrix is not positive definite, the site has nan.
+All begin with one node for the factor, so a kernel that takes several of them computes it once. Rows are not exchanged. Where a matrix is
+not positive definite the site has nan, and the kernel counts it and keeps the pivot of the first such site (`jali.lattice.pivots`); so it
+does for inverses of Hermitian matrices where they are singular.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def _hermitian_matrix(nodes: Builder, a: Node, what: str) -> Node:
 
 
 def _cholesky(w: Writer, node: Node) -> None:
-    w.line(f"cholesky<{node.type.shape[0]}>({w.result(node)}, {w.array(node.args[0])});")
+    n, a, factor = node.type.shape[0], w.array(node.args[0]), w.result(node)
+    pivot = f"pivot{w.number(node)}"
+    w.line(f"const real {pivot} = cholesky<{n}>({factor}, {a});")
+    w.count_failures(node, f"~({pivot} > splat(0))", 1, f"failed_pivot<{n}>({factor})", pivot)
 
 
 def _factor(nodes: Builder, a: Node, what: str) -> Node:
@@ -41,10 +45,17 @@ def _factor(nodes: Builder, a: Node, what: str) -> Node:
     return nodes.node("cholesky", (square,), (), square.type)
 
 
-@operation("cholesky", _cholesky, flops=lambda node: 4 * node.type.shape[0] ** 3 // 3, method="cholesky")
+@operation(
+    "cholesky",
+    _cholesky,
+    flops=lambda node: 4 * node.type.shape[0] ** 3 // 3,
+    method="cholesky",
+    fails="not positive definite",
+    sendable=False,  # who sent it would count a site of the reader
+)
 def cholesky(nodes: Builder, a: Node) -> Node:
-    """The lower triangular L with a = L L^dagger of a positive definite Hermitian matrix. Where it is not, nan from the first pivot that is
-    not positive on: `L[n - 1, n - 1].real > 0` tells."""
+    """The lower triangular L with a = L L^dagger of a positive definite Hermitian matrix. Where it is not, a SingularError names
+    the first site when the result is read (docs/language/errors.md)."""
     return as_given(nodes, a, _factor(nodes, a, "cholesky"))
 
 
@@ -54,9 +65,16 @@ def _solve(w: Writer, node: Node) -> None:
     w.line(f"cholesky_solve<{n}, {columns[0] if columns else 1}>({w.result(node)}, {factor}, {b});")
 
 
-@operation("solve", _solve, flops=lambda node: 8 * node.type.shape[0] * node.type.size, method="solve")
+@operation(
+    "solve",
+    _solve,
+    flops=lambda node: 8 * node.type.shape[0] * node.type.size,
+    method="solve",
+    degrees=((-1, 1),),
+)
 def solve(nodes: Builder, a: Node, other: Node) -> Node:
-    """The x with a x = other, a vector or a matrix, by Cholesky's factor of a positive definite Hermitian matrix a; nan where it is not."""
+    """The x with a x = other, a vector or a matrix, by Cholesky's factor of a positive definite Hermitian matrix a; a
+    SingularError where it is not."""
     factor = _factor(nodes, a, "solve")
     n = factor.type.shape[0]
     if other.type.shape[:1] != (n,):
@@ -81,5 +99,6 @@ def _log_det(w: Writer, node: Node) -> None:
     of_bits=lambda node: "the logarithm of a determinant",
 )
 def log_det(nodes: Builder, a: Node) -> Node:
-    """log(det(a)), a real number, of a positive definite Hermitian matrix; nan where it is not. No determinant leaves the range."""
+    """log(det(a)), a real number, of a positive definite Hermitian matrix; a SingularError where it is not. No determinant leaves the
+    range."""
     return nodes.node("log_det", (_factor(nodes, a, "log_det"),), (), REAL)

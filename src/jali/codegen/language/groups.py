@@ -49,20 +49,49 @@ def det(nodes: Builder, a: Node) -> Node:
     return as_given(nodes, a, nodes.node("det", (square_matrix(nodes, a, "det"),), (), COMPLEX))
 
 
+def _inverse_flops(node: Node) -> int:
+    return int(8 * node.type.shape[0] ** 3)
+
+
+def _hermitian_inverse(w: Writer, node: Node) -> None:
+    _function("inverse")(w, node)
+    n, number, value = node.type.shape[0], f"number{w.number(node)}", f"pivot{w.number(node)}"
+    before = (
+        f"integer {number}; const real {value} = singular_pivot<{n}>({w.array(node.args[0])}, &{number}); "
+    )
+    w.count_failures(node, f"~finite_diagonal<{n}>({w.array(node)})", 1, number, value, before)
+
+
+@operation(
+    "hermitian_inverse",
+    _hermitian_inverse,
+    flops=_inverse_flops,
+    of_bits=lambda node: "an inverse",
+    fails="singular",
+    sendable=False,  # who sent it would count a site of the reader
+)
+def hermitian_inverse(nodes: Builder, square: Node) -> Node:
+    """Inverse of a complex matrix that is known to be Hermitian, Hermitian but for rounding; a SingularError where it is singular."""
+    return nodes.node("hermitian_inverse", (square,), (), square.type)
+
+
 @operation(
     "inverse",
     _function("inverse"),
-    flops=lambda node: 8 * node.type.shape[0] ** 3,
+    flops=_inverse_flops,
     method="inverse",
     of_bits=lambda node: "an inverse",
     degrees=((-1,),),
     keeps_hermitian=True,
 )
 def inverse(nodes: Builder, a: Node) -> Node:
-    """Inverse of a square matrix; of a Hermitian one its Hermitian part, which is as accurate."""
+    """Inverse of a square matrix; of a Hermitian one its Hermitian part, which is as accurate, and a SingularError where it is singular."""
     square = square_matrix(nodes, a, "inverse")
-    found = nodes.node("inverse", (square,), (), square.type)
-    result = as_given(nodes, a, hermitian(nodes, found) if a.hermitian else found)
+    if a.hermitian:
+        found = hermitian(nodes, hermitian_inverse(nodes, square))
+    else:
+        found = nodes.node("inverse", (square,), (), square.type)
+    result = as_given(nodes, a, found)
     result.hermitian |= a.hermitian
     return result
 

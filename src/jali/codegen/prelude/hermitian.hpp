@@ -2,7 +2,7 @@
 //
 // The factor is that of Golub and Van Loan, Matrix Computations, 4.2: A = L L^dagger by columns, without exchanges, which
 // positive definite matrices do not need. A pivot that is not positive becomes nan, and with it all that follows: the
-// first nan of the diagonal says which leading block is not positive definite.
+// first nan of the diagonal says which leading block is not positive definite, and kernels count its site (kernel.hpp).
 
 // The N*N reals of a Hermitian N x N matrix: re and im of H_ij for i < j, row by row, then H_ii.
 template <int N>
@@ -50,8 +50,10 @@ JALI_INLINE complex_lane minus_adjoint(complex_lane a, complex_lane b, complex_l
     return {fnma(a.im, b.im, fnma(a.re, b.re, c.re)), fma(a.re, b.im, fnma(a.im, b.re, c.im))};
 }
 // The lower triangular factor, zeros above it; it reads the lower triangle of A, and of the diagonal the real parts.
+// Returns the first pivot that is not positive, where all are the last one.
 template <int N>
-JALI_CALL void cholesky(real* __restrict l, const real* __restrict a) {
+JALI_CALL real cholesky(real* __restrict l, const real* __restrict a) {
+    real decisive = splat(1);
     JALI_UNROLL
     for (int j = 0; j < N; ++j) {
         real pivot = a[2 * (j * N + j)];
@@ -60,6 +62,7 @@ JALI_CALL void cholesky(real* __restrict l, const real* __restrict a) {
             const complex_lane x = at(l, j * N + k);
             pivot = fnma(x.im, x.im, fnma(x.re, x.re, pivot));
         }
+        decisive = select(decisive > splat(0), pivot, decisive);
         const real root = vsqrt(select(pivot > splat(0), pivot, splat(JALI_REAL(nan_of_target()))));
         const real reciprocal = splat(1) / root;
         put(l, j * N + j, {root, splat(0)});
@@ -72,6 +75,19 @@ JALI_CALL void cholesky(real* __restrict l, const real* __restrict a) {
             put(l, j * N + i, {splat(0), splat(0)});
         }
     }
+    return decisive;
+}
+// The number, from 0, of the first pivot that was not positive.
+template <int N>
+JALI_INLINE integer failed_pivot(const real* l) {
+    integer number = splat_integer(0);
+    mask regular = all_lanes(true);
+    JALI_UNROLL
+    for (int j = 0; j < N; ++j) {
+        regular = regular & (l[2 * (j * N + j)] > splat(0));
+        number = select(regular, splat_integer(j + 1), number);
+    }
+    return number;
 }
 // x with L L^dagger x = b, for the M columns of b
 template <int N, int M>
@@ -101,6 +117,37 @@ JALI_CALL void cholesky_solve(real* __restrict x, const real* __restrict l, cons
     }
 }
 #if JALI_IEEE
+// Where the inverse c of A is not finite: the first pivot of the elimination that is 0 or no number, in `number` which
+// of them; of what only leaves the range the last one.
+template <int N>
+JALI_OUT_OF_LINE real singular_pivot(const real* a, integer* number) {
+    real work[2 * N * N], decisive = splat(1);
+    copy<2 * N * N>(work, a);
+    *number = splat_integer(0);
+    for (int k = 0; k < N; ++k) {
+        mask exchanged[N];
+        pivot<N>(work, k, k, exchanged);
+        const complex_lane largest = at(work, k * N + k);
+        const mask regular = decisive > splat(0);
+        decisive = select(regular, vabs(largest.re) + vabs(largest.im), decisive); // nan where one is
+        *number = select(regular, splat_integer(k), *number);
+        const complex_lane reciprocal = inverse(largest);
+        for (int r = k + 1; r < N; ++r) {
+            const complex_lane factor = at(work, r * N + k) * reciprocal;
+            for (int j = k + 1; j < N; ++j)
+                put(work, r * N + j, fnma(factor, at(work, k * N + j), at(work, r * N + j)));
+        }
+    }
+    return decisive;
+}
+// Lanes in which the diagonal is finite: an inverse that is not finite is so nowhere.
+template <int N>
+JALI_INLINE mask finite_diagonal(const real* c) {
+    mask finite = all_lanes(true);
+    JALI_UNROLL
+    for (int j = 0; j < N; ++j) finite = finite & (vabs(c[2 * (j * N + j)]) < splat(INFINITE));
+    return finite;
+}
 // log det(L L^dagger): the logarithms are added, since the determinant itself soon leaves the range.
 template <int N>
 JALI_CALL real log_det_of_cholesky(const real* l) {

@@ -36,6 +36,35 @@ JALI_INLINE integer block_coordinate(int d, int ndim, const int32_t* coordinates
   return r;
 }
 
+// A pivot of a matrix is not what it has to be at these sites: found[0] counts them, found[1] keeps the first one, as the
+// largest word of 36 bits that fall as the number of the site rises, x_0 + L_0 (x_1 + L_1 (x_2 + ...)), 8 of the number
+// of the pivot and the upper 19 of its value as a double (`jali.lattice.pivots` reads them).
+template <int NDIM>
+JALI_INLINE void count_pivots(int64_t* found, mask failed, integer number, real value, const int32_t* coordinates,
+                              const int32_t* lane_offsets, const int64_t* extents, int64_t blocks, int64_t x) {
+  const uint64_t most = (uint64_t(1) << 36) - 1;
+  integer at[NDIM];
+  JALI_UNROLL
+  for (int d = 0; d < NDIM; ++d) at[d] = block_coordinate(d, NDIM, coordinates, lane_offsets, blocks, x);
+  JALI_UNROLL
+  for (int l = 0; l < JALI_LANES; ++l) {
+    if (failed[l] == 0) continue;
+    uint64_t site = 0, bits;
+    JALI_UNROLL
+    for (int d = NDIM - 1; d >= 0; --d) site = site * uint64_t(extents[d]) + uint64_t(at[d][l]);
+    const double pivot = double(value[l]);
+    copy_bits(&bits, &pivot, sizeof bits);
+    const uint64_t word = (most - (site < most ? site : most)) << 27 | uint64_t(number[l]) << 19 | bits >> 45;
+#if defined(JALI_GPU)
+    add_atomically(found, 1);
+    raise_atomically(found + 1, word);
+#else
+    ++found[0];
+    if (int64_t(word) > found[1]) found[1] = int64_t(word);
+#endif
+  }
+}
+
 // Quotient and remainder toward minus infinity, for positive divisors.
 JALI_INLINE integer floor_div(integer a, integer b) {
   integer r;
