@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
+    from jali.lattice.scalar_arrays import ScalarArray
     from jali.lattice.update_simulation import PolicyPrediction, UpdateSimulation
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
     "Real",
     "RecordingError",
     "Scalar",
+    "ScalarArray",
     "ShapeError",
     "SiteFunction",
     "Spinor",
@@ -204,6 +206,7 @@ _LATER = {
     "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",
+    "ScalarArray": "jali.lattice.scalar_arrays",
     "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",

@@ -67,7 +67,7 @@ def number_kernel(numbers: NumberProgram, gpu: bool) -> NumberKernel:
     """Writes the kernel of a program of numbers."""
     program = program_of_numbers(numbers)
     by_address = frozenset(k for k, v in enumerate(numbers.values) if isinstance(v, Given) and v.by_address)
-    emitter = _NumberEmitter(program, Lowering(lanes=1, gpu=gpu, by_address=by_address), analyse(program))
+    emitter = NumberEmitter(program, Lowering(lanes=1, gpu=gpu, by_address=by_address), analyse(program))
     emitter.sums = numbers.sums
     emitter.write()
     return NumberKernel(emitter.assemble(), tuple(emitter.parameters))
@@ -99,7 +99,7 @@ def _made(nodes: Builder, k: int, value: Given | Summed | Step, before: list[Nod
     return scalar(nodes, k, value.type)
 
 
-class _NumberEmitter(Emitter):
+class NumberEmitter(Emitter):
     """Values are named in the one thread that computes them; there is no loop over sites."""
 
     first_parameter = 0

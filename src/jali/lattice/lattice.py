@@ -365,6 +365,13 @@ class Lattice(LatticeBase):
         with self.lock:
             return variable(self.gpu, value)
 
+    def scalars(self, values: Any) -> Any:
+        """A `jali.ScalarArray` of these numbers, a vector or matrix, where this lattice computes, which can be assigned as `scalar` can."""
+        from jali.lattice.scalar_arrays import variable_array
+
+        with self.lock:
+            return variable_array(self.gpu, values)
+
     def _axes(self, per: Any) -> tuple[int, ...]:
         """The numbers of the directions whose slices are summed. Raises LayoutError."""
         several = isinstance(per, Sequence | np.ndarray) and not isinstance(per, str)

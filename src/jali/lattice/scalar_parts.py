@@ -157,7 +157,7 @@ def evaluate(gpu: Any, nodes: Iterable[ScalarPart]) -> None:
         compute(gpu, [(node, None) for node in wanted])
 
 
-def _order(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
+def order_of(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
     """What is not computed among these and what they are made of, arguments first."""
     seen: dict[ScalarPart, None] = {}
     stack = [(n, False) for n in reversed(wanted)]
@@ -176,7 +176,7 @@ def _order(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
 def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> None:
     """Computes nodes into these locations, or into new ones. Operations that only others need get no location of their own."""
     recorder = graph_recorder.current() if graph_recorder.recorders else None
-    order = _order([node for node, _ in targets])
+    order = order_of([node for node, _ in targets])
     if recorder is not None:  # what was there before the recording has the value of then, in every repetition
         old = [n for n in order if n.location is None and n.value is None and n.recorder is not recorder]
         if old:
@@ -185,7 +185,7 @@ def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> 
             targets = [t for t in targets if t[0].location is None or t[1] is not None]
             if not targets:
                 return None
-            order = _order([node for node, _ in targets])
+            order = order_of([node for node, _ in targets])
     sums = list(dict.fromkeys(n.sum for n in order if n.sum is not None))
     given = {node for node, _ in targets}
     todo = [n for n in order if n.location is None and (n.args or n in given)]
