@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Field, Hermitian, Lattice, Matrix, Real
+from jali import Complex, Field, Hermitian, Lattice, Matrix, Real
 from jali.errors import LayoutError, ParameterError, RecordingError, ShapeError, TraceError
 
 LATTICE = Lattice(4)
@@ -54,19 +54,40 @@ def test_elements_have_the_bits_of_scalars(op):
     for one, other in itertools.product(KINDS, KINDS):
         x, y = values(7, one, 1), values(7, other, 2)
         found = op(LATTICE.scalars(x), LATTICE.scalars(y)).read()
-        expected = np.array(jali.read(*(op(LATTICE.scalar(a), LATTICE.scalar(b)) for a, b in zip(x.tolist(), y.tolist(), strict=True))))
+        expected = np.array(
+            jali.read(
+                *(
+                    op(LATTICE.scalar(a), LATTICE.scalar(b))
+                    for a, b in zip(x.tolist(), y.tolist(), strict=True)
+                )
+            )
+        )
         assert same_bits(found, expected)
 
 
 def test_functions_are_those_of_scalars():
     x, z = values(6), values(6, "complex")
-    functions = [jali.exp, jali.sin, jali.tanh, jali.floor, jali.sign, jali.sqrt, abs, lambda s: s**3, lambda s: -s]
-    for f, given in [(f, x) for f in functions] + [(f, z) for f in (jali.exp, jali.log, jali.sqrt, abs, jali.arg)]:
+    functions = [
+        jali.exp,
+        jali.sin,
+        jali.tanh,
+        jali.floor,
+        jali.sign,
+        jali.sqrt,
+        abs,
+        lambda s: s**3,
+        lambda s: -s,
+    ]
+    for f, given in [(f, x) for f in functions] + [
+        (f, z) for f in (jali.exp, jali.log, jali.sqrt, abs, jali.arg)
+    ]:
         expected = np.array(jali.read(*(f(LATTICE.scalar(v)) for v in given.tolist())))
         assert np.array_equal(f(LATTICE.scalars(given)).read(), expected, equal_nan=True)
     two = jali.atan2(LATTICE.scalars(x), LATTICE.scalar(0.5)).read()
     assert two.tolist() == [float(jali.atan2(LATTICE.scalar(v), 0.5)) for v in x.tolist()]
-    assert jali.power(2.0, LATTICE.scalars(x)).read().tolist() == [float(jali.power(2.0, LATTICE.scalar(v))) for v in x.tolist()]
+    assert jali.power(2.0, LATTICE.scalars(x)).read().tolist() == [
+        float(jali.power(2.0, LATTICE.scalar(v))) for v in x.tolist()
+    ]
     assert np.array_equal(jali.complex(LATTICE.scalars(x), 1).read(), x + 1j)
     assert np.array_equal(LATTICE.scalars(abs(x)).sqrt().read(), np.sqrt(abs(x)))
 
@@ -97,7 +118,12 @@ def test_conditions_are_arrays_too():
     assert np.array_equal(jali.where(positive, a, b).read(), np.where(m > 0, m, row))
     assert np.array_equal(jali.where(LATTICE.scalar(1.0) < 2, a, 1j).read(), m.astype(complex))
     assert np.array_equal(positive.where(1, b).read(), np.where(m > 0, 1, row))
-    assert [bool(positive.all()), bool(positive.any()), bool((a == a).all()), bool((a != a).any())] == [False, True, True, False]
+    assert [bool(positive.all()), bool(positive.any()), bool((a == a).all()), bool((a != a).any())] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert float(positive.sum()) == (m > 0).sum()
     assert isinstance(positive[0, 0], jali.Condition)
     assert bool(positive[0, 0]) == (m[0, 0] > 0)
@@ -106,7 +132,15 @@ def test_conditions_are_arrays_too():
 def test_parts_are_those_of_numpy():
     m = values((5, 4), "complex")
     a = LATTICE.scalars(m)
-    for index in (0, -1, slice(1, 4), slice(None, None, -2), (slice(None), 2), (slice(3, 0, -1), slice(1, None, 2)), (2, slice(1, 3))):
+    for index in (
+        0,
+        -1,
+        slice(1, 4),
+        slice(None, None, -2),
+        (slice(None), 2),
+        (slice(3, 0, -1), slice(1, None, 2)),
+        (2, slice(1, 3)),
+    ):
         assert np.array_equal(a[index].read(), m[index])
         assert np.array_equal((a[index] * 2).read(), m[index] * 2)
     assert complex(a[3, -2]) == m[3, -2]
@@ -161,7 +195,28 @@ def test_a_function_of_several_operations_is_one_kernel():
     def step(x, y, s):
         return jali.where(x < y, x * y - s, 0)
 
-    assert np.array_equal(a.elementwise(step, a, b, LATTICE.scalar(2.0)).read(), np.where(v < w, v * w - 2, 0))
+    assert np.array_equal(
+        a.elementwise(step, a, b, LATTICE.scalar(2.0)).read(), np.where(v < w, v * w - 2, 0)
+    )
+
+
+@jali.site_function
+def two_sums(X, f, z, first, second):
+    first += f[X]
+    second += z[X] * f[X]
+
+
+def test_sums_per_slice_that_stay_are_arrays_with_the_bits_of_those_that_are_waited_for():
+    lattice = Lattice(4, 6, 2)
+    f, z = Field(lattice, Real()), Field(lattice, Complex())
+    f[...], z[...] = values((4, 6, 2)), values((4, 6, 2), "complex", 2)
+    for per in (0, 1, (1, 0), (0, 2)):
+        for one, other in zip(
+            lattice.sum(two_sums, f, z, per=per, wait=False),
+            lattice.sum(two_sums, f, z, per=per),
+            strict=True,
+        ):
+            assert same_bits(one.read(), other)
 
 
 # ---- assignment and graphs -----------------------------------------------------------------------------
@@ -188,7 +243,11 @@ def test_graphs_carry_arrays_from_one_repetition_to_the_next(kind):
     results = []
     for recorded in (False, True):
         lattice = Lattice(4)
-        matrix, vectors, count = lattice.scalars(h), lattice.scalars(np.eye(4, dtype=h.dtype)), lattice.scalar(0)
+        matrix, vectors, count = (
+            lattice.scalars(h),
+            lattice.scalars(np.eye(4, dtype=h.dtype)),
+            lattice.scalar(0),
+        )
 
         def step(matrix=matrix, vectors=vectors, count=count):
             q, r = (matrix @ vectors).qr()
@@ -249,10 +308,14 @@ def test_cholesky_factors_are_exact_to_their_roundings(n, kind):
         found = a.cholesky().read()
         assert np.array_equal(found, np.tril(found))
         assert np.all(np.diagonal(found).real > 0)
-        bound = 2 * (n + 2) * EPS * (abs(found) @ abs(found.T))  # Higham, Accuracy and Stability, theorem 10.3
+        bound = (
+            2 * (n + 2) * EPS * (abs(found) @ abs(found.T))
+        )  # Higham, Accuracy and Stability, theorem 10.3
         assert np.all(abs(exactly(found) @ exactly(found).conj().T - h) <= bound)
         logarithm = np.log(np.longdouble(1) * np.diagonal(found).real).sum() * 2
-        assert abs(float(a.log_det()) - float(logarithm)) <= 4 * n * EPS * max(1, np.abs(np.log(np.diagonal(found).real)).sum())
+        assert abs(float(a.log_det()) - float(logarithm)) <= 4 * n * EPS * max(
+            1, np.abs(np.log(np.diagonal(found).real)).sum()
+        )
 
 
 def test_cholesky_has_the_bits_of_sites_and_reads_the_lower_triangle():
@@ -286,7 +349,11 @@ def test_a_matrix_that_is_not_positive_definite_has_no_factor_but_nan(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", ORDERS)
 def test_solutions_have_small_residuals(n, kind):
-    for matrix in (values((n, n), kind), hermitian(n, kind, condition=1e12), values((n, n), kind)[::-1] * np.geomspace(1, 1e-9, n)):
+    for matrix in (
+        values((n, n), kind),
+        hermitian(n, kind, condition=1e12),
+        values((n, n), kind)[::-1] * np.geomspace(1, 1e-9, n),
+    ):
         a = LATTICE.scalars(matrix)
         for right in (values(n, "complex"), values((n, 5), seed=3)):
             x = a.solve(LATTICE.scalars(right)).read()
@@ -295,7 +362,9 @@ def test_solutions_have_small_residuals(n, kind):
             bound = 3 * n**1.5 * EPS * size(matrix) * size(x)
             assert size(exactly(matrix) @ exactly(x) - right) <= bound
         inverse = a.inverse().read()
-        assert size(exactly(matrix) @ exactly(inverse) - np.eye(n)) <= 3 * n**1.5 * EPS * size(matrix) * size(inverse)
+        assert size(exactly(matrix) @ exactly(inverse) - np.eye(n)) <= 3 * n**1.5 * EPS * size(matrix) * size(
+            inverse
+        )
 
 
 def test_rows_are_exchanged_and_singular_matrices_give_no_numbers():
@@ -351,7 +420,14 @@ def test_eigenvalues_and_vectors_are_exact_to_their_roundings(n, kind):
     degenerate = np.diag(np.repeat([2.0, -1.0], n)[:n]).astype(indefinite.dtype)
     q = np.linalg.qr(values((n, n), kind, 5))[0]
     low_rank = values((n, 2), kind) @ values((n, 2), kind).conj().T
-    for h in (indefinite, hermitian(n, kind, condition=1e14), degenerate, q @ degenerate @ q.conj().T, low_rank, 0 * indefinite):
+    for h in (
+        indefinite,
+        hermitian(n, kind, condition=1e14),
+        degenerate,
+        q @ degenerate @ q.conj().T,
+        low_rank,
+        0 * indefinite,
+    ):
         w, v = (found.read() for found in LATTICE.scalars(np.tril(h)).eigh())
         full = np.tril(h) + np.tril(h, -1).conj().T
         full.reshape(-1)[:: n + 1] = full.diagonal().real
@@ -384,12 +460,20 @@ def test_refusals_say_what_would_be_right():
     z, c = LATTICE.scalars([1j, 2j]), LATTICE.scalars([1.0, 2.0]) > 1
     constant = a + 1
     for refused, error, message in (
-        (lambda: a + LATTICE.scalars([1.0, 2.0, 3.0]), ShapeError, r"arrays of shapes \(3, 2\) and \(3,\) do not fit"),
+        (
+            lambda: a + LATTICE.scalars([1.0, 2.0, 3.0]),
+            ShapeError,
+            r"arrays of shapes \(3, 2\) and \(3,\) do not fit",
+        ),
         (lambda: a @ a, ShapeError, r"shapes \(3, 2\) and \(3, 2\): 2 and 3 differ"),
         (lambda: a.cholesky(), ShapeError, r"square matrices of order 16 at most, not of shape \(3, 2\)"),
         (lambda: b.eigh(), ShapeError, r"order 16 at most, not of shape \(17, 17\)"),
         (lambda: a.T.qr(), ShapeError, r"at most as many columns as rows.*\(2, 3\)"),
-        (lambda: (a.T @ a).solve(a), ShapeError, r"order 2 takes a vector or matrix with 2 rows, not one of shape \(3, 2\)"),
+        (
+            lambda: (a.T @ a).solve(a),
+            ShapeError,
+            r"order 2 takes a vector or matrix with 2 rows, not one of shape \(3, 2\)",
+        ),
         (lambda: (a.T @ a).solve([1, 2]), ParameterError, r"lattice\.scalars\(b\)"),
         (lambda: z[0:1].diagonal(), ShapeError, "no diagonal"),
         (lambda: LATTICE.scalars(1.0), ShapeError, r"lattice\.scalar\(value\) is one number"),
@@ -401,7 +485,11 @@ def test_refusals_say_what_would_be_right():
         (lambda: constant.assign(1), ParameterError, "only arrays made by lattice.scalars"),
         (lambda: a.assign(1j), ParameterError, "complex numbers cannot be assigned to a real array"),
         (lambda: z.assign(a), ShapeError, r"shape \(2,\) cannot be assigned one of shape \(3, 2\)"),
-        (lambda: a.assign(np.ones((3, 2))), ParameterError, r"lattice\.scalars\(values\) makes an array of NumPy's"),
+        (
+            lambda: a.assign(np.ones((3, 2))),
+            ParameterError,
+            r"lattice\.scalars\(values\) makes an array of NumPy's",
+        ),
         (lambda: bool(a), ParameterError, r"\.all\(\) and \.any\(\) of a comparison are"),
         (lambda: a.all(), ParameterError, "conditions, such as a > 0"),
         (lambda: c @ c, ParameterError, "a product is of numbers, not of <array of 2 conditions"),
@@ -417,13 +505,29 @@ def test_refusals_say_what_would_be_right():
         (lambda: a.sum(2), ParameterError, "axis 0 or 1"),
         (lambda: a.elementwise(lambda x: 1.0, a), ParameterError, "not a Scalar or a Condition"),
         (lambda: a.elementwise(lambda x: x * z[0], a), ParameterError, "not among its arguments"),
-        (lambda: a + np.ones((3, 2)), ParameterError, r"lattice\.scalars\(values\) makes an array of NumPy's"),
-        (lambda: np.ones((3, 2)) * a, ParameterError, r"lattice\.scalars\(values\) makes an array of NumPy's"),
-        (lambda: a.T @ np.ones((3, 2)), ParameterError, r"lattice\.scalars\(values\) makes an array of NumPy's"),
+        (
+            lambda: a + np.ones((3, 2)),
+            ParameterError,
+            r"lattice\.scalars\(values\) makes an array of NumPy's",
+        ),
+        (
+            lambda: np.ones((3, 2)) * a,
+            ParameterError,
+            r"lattice\.scalars\(values\) makes an array of NumPy's",
+        ),
+        (
+            lambda: a.T @ np.ones((3, 2)),
+            ParameterError,
+            r"lattice\.scalars\(values\) makes an array of NumPy's",
+        ),
         (lambda: a @ 2, TypeError, "unsupported operand"),
         (lambda: a + "b", TypeError, "unsupported operand"),
         (lambda: a & a, TypeError, "unsupported operand"),
-        (lambda: a.elementwise(jali.atan2, a, None), ParameterError, "combines with arrays, Scalars and numbers .*, not with None"),
+        (
+            lambda: a.elementwise(jali.atan2, a, None),
+            ParameterError,
+            "combines with arrays, Scalars and numbers .*, not with None",
+        ),
     ):
         with pytest.raises(error, match=message):
             refused()

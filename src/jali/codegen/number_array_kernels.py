@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from jali.codegen.number_kernels import Given, NumberEmitter, NumberProgram, program_of_numbers
+from jali.codegen.number_kernels import (
+    Given,
+    NumberEmitter,
+    NumberProgram,
+    prelude_of_numbers,
+    program_of_numbers,
+)
 from jali.codegen.passes import analyse
 from jali.codegen.writer import KernelParameter, Lowering
 
@@ -99,6 +105,19 @@ def matrix_kernel(function: str, results: int, matrices: int, is_complex: bool, 
     number = "complex_lane" if is_complex else "real"
     words = 2 * results + len(MatrixWords._fields) * matrices
     return _kernel([f"{function}<{number}>({', '.join([*kept, *given])});"], gpu, words)
+
+
+@functools.cache
+def sums_kernel() -> str:
+    """The text for a device that takes sums, and leaves zeros: words of the result, their number, and where they lie."""
+    body = [
+        "JALI_FOR_THREADS(e, (int64_t)w[2]) {",
+        "    int64_t* const words = (int64_t*)w[3] + e * SUM_WORDS;",
+        "    keep(kept_at(w), e, splat(value_of_words(words)));",
+        "    for (int k = 0; k < SUM_WORDS; ++k) words[k] = 0;",
+        "}",
+    ]
+    return prelude_of_numbers() + _kernel(body, True, 4)
 
 
 def _kernel(body: Sequence[str], gpu: bool, words: int) -> str:

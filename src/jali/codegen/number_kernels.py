@@ -127,7 +127,7 @@ class NumberEmitter(Emitter):
             size = len(self.parameters)
             assert size > 0, "what has no parameters computes nothing"
             head = [
-                _prelude(),
+                prelude_of_numbers(),
                 f"struct arguments {{ uint64_t w[{size}]; }};",
                 "JALI_KERNEL(kernel, arguments) {",
             ]
@@ -155,5 +155,6 @@ class NumberEmitter(Emitter):
 
 
 @functools.cache
-def _prelude() -> str:
+def prelude_of_numbers() -> str:
+    """What kernels of numbers on a device need besides the prelude."""
     return (Path(__file__).parent / "prelude" / "scalars.hpp").read_text()

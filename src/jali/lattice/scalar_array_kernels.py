@@ -106,7 +106,7 @@ def launch(gpu: Any, text: str, words: Sequence[int], given: Sequence[Any], out:
         def run() -> None:
             call(here, 0, 0)
     else:
-        function, there = _on_device(gpu.kind, gpu.ordinal, text), struct.pack(f"{len(words)}Q", *unsigned)
+        function, there = on_device(gpu.kind, gpu.ordinal, text), struct.pack(f"{len(words)}Q", *unsigned)
 
         def run() -> None:
             with in_order:
@@ -124,6 +124,7 @@ def _on_host(text: str) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _on_device(kind: str, ordinal: int, text: str) -> Any:
+def on_device(kind: str, ordinal: int, text: str) -> Any:
+    """A kernel of one block on a device."""
     gpu = _core.Gpu.open(kind, ordinal)
     return kernel_cache.load_on_device(gpu, "number_array", text, IEEE_PRECISIONS[-1], THREADS)[0]

@@ -11,6 +11,7 @@ import ctypes
 import math
 import numbers
 import operator
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,13 +20,16 @@ import numpy as np
 
 from jali import _core, graph_recorder
 from jali.codegen.ir import BOOL
-from jali.codegen.number_array_kernels import MatrixWords, matrix_kernel
+from jali.codegen.number_array_kernels import MatrixWords, matrix_kernel, sums_kernel
+from jali.codegen.types import Type
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.overflow import Count, raise_if_overflow, unreported_overflow
-from jali.lattice.scalar_array_kernels import bits_of, compute_elements, elements_of, launch
+from jali.lattice.scalar_array_kernels import bits_of, compute_elements, elements_of, launch, on_device
 from jali.lattice.scalar_parts import (
     BLOCK,
+    MOST_EXTENT,
+    THREADS,
     Location,
     ScalarPart,
     compute,
@@ -37,7 +41,6 @@ from jali.lattice.scalar_parts import (
 )
 from jali.lattice.scalars import Condition, LocatedArray, LocatedValue, Scalar, lifted, name_of
 
-MOST_EXTENT = 64  # of an array
 MOST_ORDER = 16  # of what is factorised, solved or inverted: dense.hpp has memory for so much
 _DTYPES = {"bool": np.dtype(bool), "real": np.dtype(np.float64), "complex": np.dtype(np.complex128)}
 
@@ -454,8 +457,8 @@ class ScalarArray(LocatedArray):
 
         Raises ShapeError for what is no square matrix of order 16 at most.
         """
-        shape = self._square("inverse")
-        unit = MatrixWords(0, 0, *shape, 0, 0)
+        n, _ = shape = self._square("inverse")
+        unit = MatrixWords(0, 0, n, n, 0, 0)
         return self._matrices("solve", [(self.kind, shape)], self._words(), unit)[0]
 
     def qr(self) -> tuple[ScalarArray, ScalarArray]:
@@ -639,11 +642,57 @@ def variable_array(gpu: Any, values: Any) -> ScalarArray:
     kind = "complex" if given.dtype.kind == "c" else "real"
     doubles = np.ascontiguousarray(given, _DTYPES[kind]).reshape(-1).view(np.float64)
     array = ScalarArray(gpu, kind, given.shape, variable=True)
+    _set_memory(gpu, array.memory, doubles)
+    return array
+
+
+class SumsOfSlices:
+    """Arrays of sums per slice, one for each type, and what fills them when a launch has summed."""
+
+    def __init__(self, gpu: Any, types: Sequence[Type], slices: tuple[int, ...], reproducible: bool):
+        width = sum(type.reals for type in types)
+        self.gpu = gpu
+        self.memory = _Memory(gpu, width * math.prod(slices))  # [slice][sum]
+        self.arrays: list[ScalarArray] = []
+        rows = tuple(width * math.prod(slices[axis + 1 :]) for axis in range(len(slices)))
+        first = 0
+        for type in types:
+            self.arrays.append(ScalarArray(gpu, type.kind, slices, self.memory, first, rows, reproducible))
+            first += type.reals
+
+    def result(self, counts: Sequence[Count]) -> Any:
+        """What the call returns."""
+        for array in self.arrays:
+            array.overflow_counts = tuple(counts)
+        return self.arrays[0] if len(self.arrays) == 1 else tuple(self.arrays)
+
+    def run_into(self, launch: Any) -> None:
+        """Runs a launch of the host."""
+        launch.run_into(self.memory.block)
+
+    def set(self, sums: np.ndarray) -> None:
+        """Puts there what the host has summed for a device."""
+        _set_memory(self.gpu, self.memory, sums.reshape(-1))
+
+    def taking(self, launch: Any) -> Callable[[], None]:
+        """What takes the sums that a launch has left on a device."""
+        block, count = self.memory.block, self.memory.reals
+        there = struct.pack("4Q", block.address(), block.mirror(), count, launch.words_of_sums)
+        function = on_device(self.gpu.kind, self.gpu.ordinal, sums_kernel())
+
+        def take() -> None:
+            with in_order:
+                self.gpu.launch(function, 1, THREADS, there)
+                launch.sums_taken()
+
+        return take
+
+
+def _set_memory(gpu: Any, memory: _Memory, doubles: np.ndarray) -> None:
     if gpu is not None:
         with in_order:  # and after what used this memory before
-            gpu.upload_address(array.memory.block.address(), doubles)
-    array.memory.doubles()[...] = doubles
-    return array
+            gpu.upload_address(memory.block.address(), doubles)
+    memory.doubles()[...] = doubles
 
 
 def _check_shape(shape: tuple[int, ...], what: str) -> None:

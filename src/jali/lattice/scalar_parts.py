@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 THREADS = 128  # of the block that computes numbers; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
 BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 KiB
+MOST_EXTENT = 64  # of an array of numbers (scalar_arrays.py); a block of the core holds so many rows of so many complex ones
 
 in_order = threading.RLock()
 """Held briefly while work of numbers is put on a device's stream, and while a graph is captured there, which would

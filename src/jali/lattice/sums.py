@@ -13,7 +13,7 @@ from jali.codegen.types import Type
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 from jali.lattice.domain import Domain
-from jali.lattice.scalar_parts import MOST_SUMS
+from jali.lattice.scalar_parts import MOST_EXTENT, MOST_SUMS
 
 
 class Sums(NamedTuple):
@@ -180,14 +180,21 @@ def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, .
     )
 
 
-def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: bool) -> None:
-    """Raises TraceError for sums that cannot stay where they are made."""
-    if per_slice or labelled or any(type.shape for type in types):
-        what = "per slice" if per_slice else "by label" if labelled else "of vectors and matrices"
+def check_staying(program: Any, slices: Sequence[int]) -> None:
+    """Raises TraceError for sums that cannot stay where they are made. `slices`: of each direction, none for sums over all sites."""
+    name, types = program.name, program.sums
+    if program.labelled or any(type.shape for type in types):
+        what = "by label" if program.labelled else "of vectors and matrices"
         raise trace_error(
             f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
         )
-    if (count := sum(type.reals for type in types)) > MOST_SUMS:
+    if slices:
+        if len(slices) > 2 or max(slices) > MOST_EXTENT or set(program.reductions) != {"sum"}:
+            raise trace_error(
+                f"{name}: wait=False gives arrays of sums for slices of one or two directions of extents up to {MOST_EXTENT}, not of "
+                f"maxima, minima or {' x '.join(map(str, slices))} slices; these are waited for"
+            )
+    elif (count := sum(type.reals for type in types)) > MOST_SUMS:
         raise trace_error(
             f"{name}: {count} real numbers are summed; with wait=False at most {MOST_SUMS} of one call"
         )

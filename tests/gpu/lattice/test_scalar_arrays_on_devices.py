@@ -10,7 +10,7 @@ from ptx import ptx_text
 from shadow import assert_same_bits
 
 import jali
-from jali import Field, Lattice, Real
+from jali import Complex, Field, Lattice, Real
 from jali._core import gpu_prelude
 from jali.codegen import kernel_cache
 from jali.codegen.number_array_kernels import matrix_kernel
@@ -40,9 +40,32 @@ def results_of(lattice, n, kind):
     m, v, s = lattice.scalars(values((n, n), kind)), lattice.scalars(values(n, kind, 2)), lattice.scalar(0.75)
     h = m @ m.dagger()
     made = [h, m + v, s * m, m / v, 1 / m, m**3, jali.exp(m), abs(m), m.T[::-1, 0], m.conj().imag]
-    made += [jali.where(abs(m) < s, m, 2), (abs(m) < 1) & ~(m == v), jali.atan2(m.real, v.real), jali.sin(m.real)]
-    made += [h.cholesky(), h.log_det(), (-h).cholesky(), m.solve(v), m.inverse(), *m.qr(), *h.eigh(), h.trace()]
-    made += [m.sum(), m.sum(0), m.sum(1), m @ v, v @ v, (m.T[::-1] @ m[1:].T), jali.stack([m[0, 0], s, 2.0]), jali.stack([v, v], 1)]
+    made += [
+        jali.where(abs(m) < s, m, 2),
+        (abs(m) < 1) & ~(m == v),
+        jali.atan2(m.real, v.real),
+        jali.sin(m.real),
+    ]
+    made += [
+        h.cholesky(),
+        h.log_det(),
+        (-h).cholesky(),
+        m.solve(v),
+        m.inverse(),
+        *m.qr(),
+        *h.eigh(),
+        h.trace(),
+    ]
+    made += [
+        m.sum(),
+        m.sum(0),
+        m.sum(1),
+        m @ v,
+        v @ v,
+        (m.T[::-1] @ m[1:].T),
+        jali.stack([m[0, 0], s, 2.0]),
+        jali.stack([v, v], 1),
+    ]
     return jali.read(*made)
 
 
@@ -118,6 +141,50 @@ def test_repetitions_of_graphs_are_calls(kind, device):
     for other in found[1:]:
         for one, expected in zip(other, found[0], strict=True):
             assert_same_bits(np.asarray(one), np.asarray(expected), "after 7 steps")
+
+
+@jali.site_function
+def two_sums(X, f, z, first, second):
+    first += f[X]
+    second += z[X] * f[X]
+
+
+@jali.site_function
+def rescale(X, f, s):
+    f[X] = f[X] / s
+
+
+def sums_of_slices(lattice, recorded):
+    """What three steps leave: sums of the last, an array that was carried, a field."""
+    f, z = Field(lattice, Real()), Field(lattice, Complex())
+    f[...], z[...] = values((4, 6), "real"), values((4, 6), "complex")
+    total = lattice.scalars(np.zeros(4))
+
+    def step():
+        one, two = lattice.sum(two_sums, f, z, per=0, wait=False)
+        again, _ = lattice.sum(two_sums, f, z, per=(1, 0), wait=False)
+        total.assign(total + one + abs(two) + again.sum(0))
+        rescale(f, jali.sqrt(abs(two).sum()))
+        return two
+
+    if recorded:
+        graph = jali.graph(step, lattice)
+        graph.run(3)
+        return *graph.read(), total.read(), f[...]
+    for _ in range(3):
+        last = step()
+    return last.read(), total.read(), f[...]
+
+
+def test_sums_per_slice_stay_in_graphs_too(device):
+    found = [
+        sums_of_slices(Lattice(4, 6, device=where), recorded)
+        for where in ("cpu", device)
+        for recorded in (False, True)
+    ]
+    for other in found[1:]:
+        for one, expected in zip(other, found[0], strict=True):
+            assert_same_bits(one, expected, "after 3 steps")
 
 
 def test_arrays_of_two_places_do_not_meet(device):
@@ -221,7 +288,17 @@ def test_bits_do_not_depend_on_the_threads_of_a_block(tmp_path):
             calls.append(f'check("{name}", {reals}, {str(is_hermitian).lower()}, {body});')
     dense = matrix_kernel("qr", 2, 1, False, gpu=True).split("struct arguments")[0]
     (tmp_path / "threads.cpp").write_text(THREADS % (kernel_cache.prelude(), dense, "\n    ".join(calls)))
-    compiler = ["c++", "-std=c++20", "-O1", "-ffp-contract=off", "-pthread", "-w", "threads.cpp", "-o", "threads"]
+    compiler = [
+        "c++",
+        "-std=c++20",
+        "-O1",
+        "-ffp-contract=off",
+        "-pthread",
+        "-w",
+        "threads.cpp",
+        "-o",
+        "threads",
+    ]
     subprocess.run(compiler, cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "threads"], capture_output=True, text=True, timeout=300).stdout == ""
 
