@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Complex, Field, Hermitian, Lattice, Matrix, Real
+from jali import Complex, Field, Hermitian, Lattice, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, RecordingError, ShapeError, TraceError
 
 LATTICE = Lattice(4)
@@ -217,6 +217,29 @@ def test_sums_per_slice_that_stay_are_arrays_with_the_bits_of_those_that_are_wai
             strict=True,
         ):
             assert same_bits(one.read(), other)
+
+
+@jali.site_function
+def gram(X, a, b, matrix, vector, number):
+    matrix += a[X].outer(b[X])
+    vector += b[X]
+    number += a[X].norm2()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_of_vectors_and_matrices_stay_as_arrays(kind):
+    lattice = Lattice(4, 6)
+    a, b = Field(lattice, Vector(3, kind=kind)), Field(lattice, Vector(2, kind=kind))
+    a[...], b[...] = values((4, 6, 3), kind), values((4, 6, 2), kind, 2)
+    waited = lattice.sum(gram, a, b)
+    matrix, vector, number = lattice.sum(gram, a, b, wait=False)
+    assert same_bits(matrix.read(), waited[0])
+    assert same_bits(vector.read(), waited[1])
+    assert float(number) == waited[2]
+    graph = jali.graph(lambda: lattice.sum(gram, a, b, wait=False), lattice)
+    graph.run(2)
+    for one, other in zip(graph.read(), waited, strict=True):
+        assert np.array_equal(one, other)
 
 
 # ---- assignment and graphs -----------------------------------------------------------------------------

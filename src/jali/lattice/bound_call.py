@@ -50,7 +50,7 @@ from jali.lattice.tables import Tables
 from jali.lattice.updates import Update
 
 if TYPE_CHECKING:
-    from jali.lattice.scalar_arrays import SumsOfSlices
+    from jali.lattice.scalar_arrays import StayingSums
     from jali.lattice.update_simulation import UpdateSimulation
     from jali.planner.machine import Machine
 
@@ -165,8 +165,7 @@ class BoundCall:
             check_occupied(program, lattice, domain, per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
         self.slices = tuple(lattice.extents[axis] for axis in per)
-        if self.stays:
-            check_staying(program, self.slices)
+        self.stay_as_arrays = self.stays and check_staying(program, self.slices)
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         analysed = programs_of(traced)
@@ -312,14 +311,17 @@ class BoundCall:
                 node.add_overflow_counts(counts)
         return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
 
-    def _arrays(self) -> SumsOfSlices:
-        from jali.lattice.scalar_arrays import SumsOfSlices
+    def _arrays(self) -> StayingSums | None:
+        """For sums that stay, unless they are Scalars."""
+        if not self.stay_as_arrays:
+            return None
+        from jali.lattice.scalar_arrays import StayingSums
 
-        return SumsOfSlices(self.lattice.gpu, self.sums, self.slices, self.reproducible)
+        return StayingSums(self.lattice.gpu, self.sums, self.slices, self.reproducible)
 
     def _run_for_scalars(self) -> Any:
         nodes: list[Any] = []
-        arrays = self._arrays() if self.slices else None
+        arrays = self._arrays()
         self.take_sums()
         for kernel in self.kernels:
             if not kernel.program.sums:
@@ -370,7 +372,7 @@ class BoundCall:
         if self.sums and not self.stays:
             graph_recorder.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
         nodes: list[Any] = []
-        arrays = self._arrays() if self.stays and self.slices else None
+        arrays = self._arrays()
         with self.lock:
             self._set_scalars(arguments)
             self.take_sums()

@@ -6,6 +6,7 @@ The arrays themselves, and which functions there are, is in `scalar_arrays.py`.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -23,7 +24,23 @@ from jali.lattice.scalar_parts import THREADS, ScalarPart, in_order, order_of, p
 from jali.lattice.scalars import Condition, Scalar
 
 Form = tuple[str, bool]
-"""Of an operand: real, complex or bool, and whether a kernel gets its address or itself."""
+"""Of an operand: its kind, and whether a kernel gets its address."""
+
+
+class Operand(NamedTuple):
+    """An array, Scalar, Condition or number of which elements are computed."""
+
+    kind: str  # real, complex or bool
+    words: list[int]  # of the real and the imaginary part: addresses, or bits
+    by_address: bool
+    shape: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    held: Any = None
+
+    @property
+    def form(self) -> Form:
+        """What a kernel depends on."""
+        return self.kind, self.by_address
 
 
 class Elements(NamedTuple):
@@ -75,11 +92,18 @@ def _kernel_of(function: Callable[..., Any], forms: tuple[Form, ...], gpu: bool)
     return element_kernel(elements_of(function, forms).program, gpu)
 
 
-def compute_elements(function: Callable[..., Any], given: Sequence[Any], out: Any) -> None:
-    """Puts what a function makes of operands into an array, whose shape theirs fit, and whose numbers lie one behind the other."""
+def compute_elements(
+    gpu: Any,
+    function: Callable[..., Any],
+    given: Sequence[Operand],
+    kept: Sequence[int],
+    shape: tuple[int, ...],
+    memory: Any,
+) -> None:
+    """Puts what a function makes of operands, whose shapes fit, where `kept` says, row by row."""
     forms = tuple([one.form for one in given])
-    kernel, sources = _kernel_of(function, forms, out.gpu is not None), elements_of(function, forms).sources
-    words = [*out.kept(), out.size, out.shape[-1]]
+    kernel, sources = _kernel_of(function, forms, gpu is not None), elements_of(function, forms).sources
+    words = [*kept, math.prod(shape), shape[-1]]
     for parameter in kernel.parameters:
         source = sources[parameter.slot]
         if not isinstance(source, tuple):
@@ -88,8 +112,8 @@ def compute_elements(function: Callable[..., Any], given: Sequence[Any], out: An
             one, axis = given[source[0]], parameter.component - 2  # rows are axis -2, columns -1
             words.append(one.steps[axis] if len(one.shape) >= -axis and one.shape[axis] > 1 else 0)
         else:
-            words.append(given[source[0]].words()[source[1]])
-    launch(out.gpu, kernel.text, words, given, [out])
+            words.append(given[source[0]].words[source[1]])
+    launch(gpu, kernel.text, words, given, [memory])
 
 
 def bits_of(x: float) -> int:
@@ -97,8 +121,8 @@ def bits_of(x: float) -> int:
     return int(struct.unpack("Q", struct.pack("d", x))[0])
 
 
-def launch(gpu: Any, text: str, words: Sequence[int], given: Sequence[Any], out: Sequence[Any]) -> None:
-    """Runs a kernel that computes arrays of what is given, or records that."""
+def launch(gpu: Any, text: str, words: Sequence[int], given: Sequence[Any], memories: list[Any]) -> None:
+    """Runs a kernel that computes numbers in these memories of what is given, or records that."""
     unsigned = [word % (1 << 64) for word in words]  # steps may go back
     if gpu is None:
         call, here = _on_host(text), (ctypes.c_uint64 * len(words))(*unsigned)
@@ -112,9 +136,9 @@ def launch(gpu: Any, text: str, words: Sequence[int], given: Sequence[Any], out:
             with in_order:
                 gpu.launch(function, 1, THREADS, there)
 
-    perform(run, [given, out])
+    perform(run, [given, memories])
     if graph_recorder.recorders and (recorder := graph_recorder.current()) is not None:
-        recorder.written += [array.memory for array in out]
+        recorder.written += memories
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,14 @@ from jali.codegen.types import Type
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.overflow import Count, raise_if_overflow, unreported_overflow
-from jali.lattice.scalar_array_kernels import bits_of, compute_elements, elements_of, launch, on_device
+from jali.lattice.scalar_array_kernels import (
+    Operand,
+    bits_of,
+    compute_elements,
+    elements_of,
+    launch,
+    on_device,
+)
 from jali.lattice.scalar_parts import (
     BLOCK,
     MOST_EXTENT,
@@ -43,9 +50,6 @@ from jali.lattice.scalars import Condition, LocatedArray, LocatedValue, Scalar, 
 
 MOST_ORDER = 16  # of what is factorised, solved or inverted: dense.hpp has memory for so much
 _DTYPES = {"bool": np.dtype(bool), "real": np.dtype(np.float64), "complex": np.dtype(np.complex128)}
-
-
-_COMBINES = "an array of numbers combines with arrays, Scalars and numbers (lattice.scalars(values) makes an array of NumPy's)"
 
 
 class _Memory:
@@ -66,6 +70,11 @@ class _Memory:
     def changes(self) -> None:
         """What a graph does with numbers that it has made, at the end of its recording."""
         self.changing = True
+
+
+def _steps(shape: tuple[int, ...], width: int = 1) -> tuple[int, ...]:
+    """From one index to the next along each axis, of elements of so many doubles, row by row."""
+    return tuple([width * math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
 
 
 def _prefix(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -114,8 +123,7 @@ class ScalarArray(LocatedArray):
         width = 2 if kind == "complex" else 1
         self.memory = memory if memory is not None else _Memory(gpu, width * math.prod(shape), variable)
         self.offset = offset  # of the first number, in doubles, as are steps
-        rows = tuple(width * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        self.steps = rows if steps is None else steps
+        self.steps = _steps(shape, width) if steps is None else steps
         self.overflow_counts = overflow_counts  # what reading it reports, as of a Scalar
         self.variable = variable
 
@@ -181,38 +189,37 @@ class ScalarArray(LocatedArray):
             raise ParameterError(
                 "only arrays made by lattice.scalars(...) can be assigned; others never change"
             )
-        given = _lifted(value, self)
-        if given is None or "bool" in (self.kind, given.kind):
-            raise ParameterError(f"{_COMBINES}, not with {value_shown(value)}")
+        given = _operand(value, self)
+        if "bool" in (self.kind, given.kind):
+            raise ParameterError(f"numbers are assigned to arrays of numbers, not {value_shown(value)}")
         if given.kind == "complex" and self.kind == "real":
             raise ParameterError("complex numbers cannot be assigned to a real array; take .real or .imag")
         if _broadcast([self.shape, given.shape]) != self.shape:
             raise ShapeError(f"an array of shape {self.shape} cannot be assigned one of shape {given.shape}")
-        self.reproducible = self._with(given)
-        self.overflow_counts = _counts([self, given])
-        compute_elements(_as_complex if self.kind == "complex" else _same, [given], self)
+        located = [self, value] if isinstance(value, LocatedValue) else [self]
+        self.reproducible = self._with(located[-1])
+        self.overflow_counts = _counts(located)
+        self._compute(_as_complex if self.kind == "complex" else _same, [given])
         return self
+
+    def _compute(self, function: Callable[..., Any], given: Sequence[Operand]) -> None:
+        """Puts what a function makes of operands there; the numbers are the whole of their memory or a row."""
+        compute_elements(self.gpu, function, given, self._kept(), self.shape, self.memory)
+
+    def _addresses(self) -> list[int]:
+        """Of the real and imaginary part of the first element."""
+        return [self.memory.block.address(self.offset + k) for k in range(2 if self.kind == "complex" else 1)]
+
+    def _kept(self) -> list[int]:
+        """Where it is, and where the host sees it."""
+        return [self.memory.block.address(self.offset), self.memory.block.mirror(self.offset)]
 
     # ---- parts of it -----------------------------------------------------------------------------
 
-    def _like(
-        self, kind: str, shape: tuple[int, ...], offset: int = 0, steps: Sequence[int] | None = None
-    ) -> ScalarArray:
-        """A view that begins so many doubles behind the first number; of memory that changes, of a copy. Without `steps`: a new array."""
-        if steps is None:
-            return ScalarArray(
-                self.gpu, kind, shape, reproducible=self.reproducible, overflow_counts=self.overflow_counts
-            )
-        return ScalarArray(
-            self.gpu,
-            kind,
-            shape,
-            self.memory,
-            self.offset + offset,
-            tuple(steps),
-            self.reproducible,
-            self.overflow_counts,
-        )
+    def _view(self, kind: str, shape: tuple[int, ...], offset: int, steps: Sequence[int]) -> ScalarArray:
+        """Numbers of the same memory; the first is so many doubles behind its own."""
+        at, counts = self.offset + offset, self.overflow_counts
+        return ScalarArray(self.gpu, kind, shape, self.memory, at, tuple(steps), self.reproducible, counts)
 
     def _settled(self) -> ScalarArray:
         """One whose memory keeps its values."""
@@ -247,7 +254,7 @@ class ScalarArray(LocatedArray):
                     f"index {k} of an axis of {extent} elements, of an array of shape {self.shape}"
                 )
             offset += base.steps[axis] * (k % extent)
-        found = base._like(self.kind, tuple(shape), offset, steps)
+        found = base._view(self.kind, tuple(shape), offset, steps)
         return found if shape else found._element()
 
     def _element(self) -> Any:
@@ -265,13 +272,13 @@ class ScalarArray(LocatedArray):
     def T(self) -> ScalarArray:
         """Rows and columns exchanged; of a vector itself."""
         base = self._settled()
-        return base._like(self.kind, self.shape[::-1], 0, base.steps[::-1])
+        return base._view(self.kind, self.shape[::-1], 0, base.steps[::-1])
 
     @property
     def real(self) -> ScalarArray:
         """The real parts."""
         base = self._settled()
-        return base._like("real", self.shape, 0, base.steps)
+        return base._view("real", self.shape, 0, base.steps)
 
     @property
     def imag(self) -> ScalarArray:
@@ -279,14 +286,14 @@ class ScalarArray(LocatedArray):
         if self.kind != "complex":
             return self.elementwise(_imaginary, self)
         base = self._settled()
-        return base._like("real", self.shape, 1, base.steps)
+        return base._view("real", self.shape, 1, base.steps)
 
     def diagonal(self) -> ScalarArray:
         """The diagonal of a matrix, a vector. Raises ShapeError for a vector."""
         if self.ndim != 2:
             raise ShapeError(f"a vector, of shape {self.shape}, has no diagonal")
         base = self._settled()
-        return base._like(self.kind, (min(self.shape),), 0, (sum(base.steps),))
+        return base._view(self.kind, (min(self.shape),), 0, (sum(base.steps),))
 
     # ---- element by element ----------------------------------------------------------------------
 
@@ -296,33 +303,11 @@ class ScalarArray(LocatedArray):
         `function` is called once for operands of one kind and must give a Scalar or a Condition of its arguments alone: what it refers to
         besides must never change. Raises ParameterError for other operands, ShapeError for shapes that do not fit, what the function raises.
         """
-        given = []
-        for operand in operands:
-            lifted = _lifted(operand, self)
-            if lifted is None:
-                raise ParameterError(f"{_COMBINES}, not with {value_shown(operand)}")
-            self._with(lifted)
-            given.append(lifted)
-        kind = elements_of(function, tuple([operand.form for operand in given])).kind
-        shape = _broadcast([operand.shape for operand in given])
-        out = ScalarArray(
-            self.gpu,
-            kind,
-            shape,
-            reproducible=all([operand.reproducible for operand in given]),
-            overflow_counts=_counts(given),
-        )
-        compute_elements(function, given, out)
+        given = [_operand(one, self) for one in operands]
+        kind = elements_of(function, tuple([one.form for one in given])).kind
+        out = _made_of((self, *operands), kind, _broadcast([one.shape for one in given]))
+        out._compute(function, given)
         return out
-
-    @property
-    def form(self) -> tuple[str, bool]:
-        """What a kernel of elements depends on: the kind, and whether there is an address."""
-        return self.kind, True
-
-    def words(self) -> list[int]:
-        """Addresses of the real and imaginary part of the first element."""
-        return [self.memory.block.address(self.offset + k) for k in range(2 if self.kind == "complex" else 1)]
 
     def _binary(self, function: Callable[..., Any], other: Any, swapped: bool = False) -> Any:
         if not isinstance(other, LocatedValue | numbers.Number | np.generic | np.ndarray):
@@ -403,7 +388,7 @@ class ScalarArray(LocatedArray):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            raise ParameterError(f"{_COMBINES}, not with {value_shown(other)}")
+            _operand(other, self)  # raises
         if not isinstance(other, ScalarArray):
             return NotImplemented
         self._numbers("a product")
@@ -504,7 +489,7 @@ class ScalarArray(LocatedArray):
 
     def _words(self, as_row: bool = False) -> MatrixWords:
         """A matrix, or a vector as a column or row, for kernels."""
-        real, imaginary = [*self.words(), 0][:2]
+        real, imaginary = [*self._addresses(), 0][:2]
         (rows, columns), (row, column) = (self.shape * 2)[:2], (self.steps * 2)[:2]
         if self.ndim == 1:
             (rows, row), (columns, column) = ((1, 0), (columns, column))[:: 1 if as_row else -1]
@@ -520,68 +505,49 @@ class ScalarArray(LocatedArray):
     ) -> list[ScalarArray]:
         """New arrays that a function of the prelude computes of matrices, of the kind `number` or that of the first result."""
         given = [self] if beside is None else [self, beside]
-        reproducible = all([self._with(one) for one in given])
+        out = [_made_of(given, kind, shape) for kind, shape in results]
         is_complex = (number or results[0][0]) == "complex"
-        out = [
-            ScalarArray(self.gpu, kind, shape, reproducible=reproducible, overflow_counts=_counts(given))
-            for kind, shape in results
-        ]
-        words = [word for array in out for word in array.kept()]
+        words = [word for array in out for word in array._kept()]
         words += [word for matrix in matrices for word in matrix]
         text = _matrix_text(function, len(out), len(matrices), is_complex, self.gpu is not None)
-        launch(self.gpu, text, words, given, out)
+        launch(self.gpu, text, words, given, [array.memory for array in out])
         return out
 
-    def kept(self) -> list[int]:
-        """Where it is, and where the host sees it."""
-        block = self.memory.block
-        return [block.address(self.offset), block.mirror(self.offset)]
 
-
-class _Single:
-    """A Scalar, a Condition or a number as an operand."""
-
-    __slots__ = ("_words", "form", "gpu", "held", "kind", "overflow_counts", "reproducible")
-    shape: tuple[int, ...] = ()
-    steps: tuple[int, ...] = ()
-
-    def __init__(self, gpu: Any, kind: str, words: list[int], value: Any = None):
-        self.gpu = gpu
-        self.kind = kind
-        self.form = kind, value is not None
-        self._words = words
-        self.held = value
-        self.reproducible = value is None or value.reproducible
-        self.overflow_counts = (
-            () if value is None else tuple(c for part in value.parts for c in part.overflow_counts)
-        )
-
-    def words(self) -> list[int]:
-        return self._words
-
-
-def _lifted(value: Any, beside: ScalarArray) -> Any:
-    """An operand beside an array; None for what is none. Raises LayoutError for a number of another device."""
-    if isinstance(value, ScalarArray):
-        return value
+def _operand(value: Any, beside: ScalarArray) -> Operand:
+    """What is computed with an array. Raises ParameterError for what is no number, LayoutError for one of another device."""
     if isinstance(value, LocatedValue):
         beside._with(value)
+        if isinstance(value, ScalarArray):
+            return Operand(value.kind, value._addresses(), True, value.shape, value.steps, value)
         evaluate(value.gpu, value.parts)
-        kind = "bool" if isinstance(value, Condition) else "complex" if len(value.parts) == 2 else "real"
         at = [part.location for part in value.parts if part.location is not None]
-        return _Single(value.gpu, kind, [block.address(k) for block, k in at], value)
+        kind = "bool" if isinstance(value, Condition) else "complex" if len(at) == 2 else "real"
+        return Operand(kind, [block.address(k) for block, k in at], True, held=value)
     if isinstance(value, bool | np.bool_):
-        return _Single(beside.gpu, "bool", [bits_of(float(value))])
+        return Operand("bool", [bits_of(float(value))], False)
     if isinstance(value, numbers.Complex):
-        parts = lifted(value, beside).parts
-        return _Single(
-            beside.gpu, "complex" if len(parts) == 2 else "real", [bits_of(x.value or 0.0) for x in parts]
-        )
-    return None
+        reals = [part.value or 0.0 for part in lifted(value, beside).parts]
+        return Operand("complex" if len(reals) == 2 else "real", [bits_of(x) for x in reals], False)
+    raise ParameterError(
+        "an array of numbers combines with arrays, Scalars and numbers (lattice.scalars(values) makes an array of NumPy's), "
+        f"not with {value_shown(value)}"
+    )
 
 
-def _counts(given: Sequence[Any]) -> tuple[Count, ...]:
-    return tuple(dict.fromkeys(count for one in given for count in one.overflow_counts))
+def _made_of(given: Sequence[Any], kind: str, shape: tuple[int, ...]) -> ScalarArray:
+    """A new array, which is to be computed of these values and numbers."""
+    located = [one for one in given if isinstance(one, LocatedValue)]
+    reproducible = all([located[0]._with(one) for one in located])
+    return ScalarArray(
+        located[0].gpu, kind, shape, reproducible=reproducible, overflow_counts=_counts(located)
+    )
+
+
+def _counts(given: Sequence[LocatedValue]) -> tuple[Count, ...]:
+    """What reading these reports."""
+    holders: list[Any] = [holder for one in given for holder in (one.parts or (one,))]
+    return tuple(dict.fromkeys(count for holder in holders for count in holder.overflow_counts))
 
 
 def _widest(given: Sequence[ScalarArray]) -> str:
@@ -646,25 +612,29 @@ def variable_array(gpu: Any, values: Any) -> ScalarArray:
     return array
 
 
-class SumsOfSlices:
-    """Arrays of sums per slice, one for each type, and what fills them when a launch has summed."""
+class StayingSums:
+    """Arrays of what a call sums, per slice or vectors and matrices, and what fills them when a launch has summed. Sums that are
+    numbers are Scalars."""
 
     def __init__(self, gpu: Any, types: Sequence[Type], slices: tuple[int, ...], reproducible: bool):
         width = sum(type.reals for type in types)
         self.gpu = gpu
-        self.memory = _Memory(gpu, width * math.prod(slices))  # [slice][sum]
+        self.memory = _Memory(gpu, width * math.prod(slices))  # [slice][sum], components of a sum row by row
         self.arrays: list[ScalarArray] = []
-        rows = tuple(width * math.prod(slices[axis + 1 :]) for axis in range(len(slices)))
+        of_slices = [width * step for step in _steps(slices)]
         first = 0
         for type in types:
-            self.arrays.append(ScalarArray(gpu, type.kind, slices, self.memory, first, rows, reproducible))
+            steps = (*of_slices, *_steps(type.shape, type.reals // type.size))
+            shape = (*slices, *type.shape)
+            self.arrays.append(ScalarArray(gpu, type.kind, shape, self.memory, first, steps, reproducible))
             first += type.reals
 
     def result(self, counts: Sequence[Count]) -> Any:
         """What the call returns."""
         for array in self.arrays:
             array.overflow_counts = tuple(counts)
-        return self.arrays[0] if len(self.arrays) == 1 else tuple(self.arrays)
+        found = [array if array.shape else array._element() for array in self.arrays]
+        return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, launch: Any) -> None:
         """Runs a launch of the host."""
@@ -716,15 +686,7 @@ def stack(values: Sequence[Any], axis: int = 0) -> ScalarArray:
     _check_shape((len(values),), "jali.stack")
     scalars = [lifted(one, first) for one in values]
     width = max(len(one.parts) for one in scalars)
-    out = ScalarArray(
-        first.gpu,
-        "complex" if width == 2 else "real",
-        (len(values),),
-        reproducible=all([first._with(one) for one in scalars]),
-        overflow_counts=tuple(
-            dict.fromkeys(c for one in scalars for part in one.parts for c in part.overflow_counts)
-        ),
-    )
+    out = _made_of(scalars, "complex" if width == 2 else "real", (len(values),))
     parts = [part for one in scalars for part in (_as_complex(one) if width == 2 else one).parts]
     targets: list[tuple[ScalarPart, Location | None]] = [
         (part, (out.memory.block, k)) for k, part in enumerate(parts)
@@ -744,15 +706,9 @@ def _stack_vectors(first: Any, vectors: Sequence[Any], axis: int) -> ScalarArray
         raise ParameterError(f"jali.stack along axis {value_shown(axis)}: of vectors it is 0 or 1")
     shape = (len(vectors), len(first))
     _check_shape(shape, "jali.stack")
-    out = ScalarArray(
-        first.gpu,
-        _widest(vectors),
-        shape,
-        reproducible=all([first._with(one) for one in vectors]),
-        overflow_counts=_counts(vectors),
-    )
+    out = _made_of(vectors, _widest(vectors), shape)
     for k, one in enumerate(vectors):
         one._numbers("jali.stack")
-        row = out._like(out.kind, out.shape[1:], k * out.steps[0], out.steps[1:])
-        compute_elements(_as_complex if out.kind == "complex" else _same, [one], row)
+        row = out._view(out.kind, out.shape[1:], k * out.steps[0], out.steps[1:])
+        row._compute(_as_complex if out.kind == "complex" else _same, [_operand(one, out)])
     return out if axis % 2 == 0 else out.T

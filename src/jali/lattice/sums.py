@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -180,24 +181,30 @@ def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, .
     )
 
 
-def check_staying(program: Any, slices: Sequence[int]) -> None:
-    """Raises TraceError for sums that cannot stay where they are made. `slices`: of each direction, none for sums over all sites."""
+def check_staying(program: Any, slices: Sequence[int]) -> bool:
+    """Whether sums that stay where they are made are arrays: those per slice (`slices`: of each direction), of vectors and matrices. Raises
+    TraceError for those that cannot stay."""
     name, types = program.name, program.sums
-    if program.labelled or any(type.shape for type in types):
-        what = "by label" if program.labelled else "of vectors and matrices"
+    if program.labelled:
         raise trace_error(
-            f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
+            f"{name}: wait=False gives Scalars and arrays of numbers; sums by label are waited for"
         )
-    if slices:
-        if len(slices) > 2 or max(slices) > MOST_EXTENT or set(program.reductions) != {"sum"}:
+    count, most = sum(type.reals for type in types), MOST_SUMS
+    if arrays := bool(slices) or any(type.shape for type in types):
+        shapes = [(*slices, *type.shape) for type in types]
+        if set(program.reductions) != {"sum"} or any(
+            len(s) > 2 or max(s, default=1) > MOST_EXTENT for s in shapes
+        ):
             raise trace_error(
-                f"{name}: wait=False gives arrays of sums for slices of one or two directions of extents up to {MOST_EXTENT}, not of "
-                f"maxima, minima or {' x '.join(map(str, slices))} slices; these are waited for"
+                f"{name}: wait=False gives arrays of sums, vectors and matrices of extents up to {MOST_EXTENT}, not those of shape "
+                f"{' and '.join(map(str, dict.fromkeys(shapes)))} or of maxima and minima; these are waited for"
             )
-    elif (count := sum(type.reals for type in types)) > MOST_SUMS:
+        count, most = count * math.prod(slices), 2 * MOST_EXTENT**2
+    if count > most:
         raise trace_error(
-            f"{name}: {count} real numbers are summed; with wait=False at most {MOST_SUMS} of one call"
+            f"{name}: {count} real numbers are summed; with wait=False at most {most} of one call"
         )
+    return arrays
 
 
 def in_requested_types(

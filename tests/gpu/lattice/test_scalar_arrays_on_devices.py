@@ -154,6 +154,14 @@ def rescale(X, f, s):
     f[X] = f[X] / s
 
 
+@jali.site_function
+def gram(X, f, z, matrix, vector, number):
+    v = jali.vector([f[X], z[X]])
+    matrix += v.outer(v)
+    vector += v
+    number += f[X]
+
+
 def sums_of_slices(lattice, recorded):
     """What three steps leave: sums of the last, an array that was carried, a field."""
     f, z = Field(lattice, Real()), Field(lattice, Complex())
@@ -163,7 +171,8 @@ def sums_of_slices(lattice, recorded):
     def step():
         one, two = lattice.sum(two_sums, f, z, per=0, wait=False)
         again, _ = lattice.sum(two_sums, f, z, per=(1, 0), wait=False)
-        total.assign(total + one + abs(two) + again.sum(0))
+        matrix, vector, number = lattice.sum(gram, f, z, wait=False)
+        total.assign(total + one + abs(two) + again.sum(0) + number + abs((matrix @ vector)[1]))
         rescale(f, jali.sqrt(abs(two).sum()))
         return two
 
@@ -176,7 +185,7 @@ def sums_of_slices(lattice, recorded):
     return last.read(), total.read(), f[...]
 
 
-def test_sums_per_slice_stay_in_graphs_too(device):
+def test_sums_that_are_arrays_stay_in_graphs_too(device):
     found = [
         sums_of_slices(Lattice(4, 6, device=where), recorded)
         for where in ("cpu", device)
