@@ -177,6 +177,28 @@ def test_elements_are_scalars_for_site_functions_and_stacked_again():
     assert np.array_equal(jali.stack(many).read(), v[0] + np.arange(40))
 
 
+@jali.site_function
+def transform(X, out, f, m, v, s):
+    out[X] = m @ f[X] + s * v
+
+
+def test_arrays_are_matrices_and_vectors_in_site_functions():
+    lattice = Lattice(3)
+    for kind in KINDS:
+        f, out = Field(lattice, Vector(3)), Field(lattice, Vector(2))
+        f[...] = values((3, 3), "complex")
+        m, v = values((3, 4), kind, 2), values(2, kind, 3)
+        a, b = lattice.scalars(m).T[1:3], lattice.scalars(v)
+        transform(out, f, a, b, a[0, 0])
+        found = out[...]
+        transform(out, f, np.ascontiguousarray(m.T[1:3]), v, m.T[1, 0].item())
+        assert np.array_equal(found, out[...])
+    small = lattice.scalars(np.ones((17, 16)))
+    for wrong, message in ((small, "up to 256 numbers; pass a part"), (small > 1, r"pass jali\.where")):
+        with pytest.raises(TraceError, match=message):
+            transform(out, f, wrong, b, 1.0)
+
+
 def test_sums_are_added_in_order():
     m = values((5, 7), "complex")
     a = LATTICE.scalars(m)

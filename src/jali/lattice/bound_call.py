@@ -34,7 +34,7 @@ from jali.lattice.launch_text import explain_launch
 from jali.lattice.lowering import bind
 from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.scalar_parts import PendingSum, constant, number
-from jali.lattice.scalars import Scalar, address_of, evaluate_arguments, scalars_of_parts
+from jali.lattice.scalars import LocatedArray, Scalar, address_of, evaluate_arguments, scalars_of_parts
 from jali.lattice.sums import (
     Sums,
     as_reals,
@@ -155,7 +155,9 @@ class BoundCall:
         self.forget: Callable[[], None] | None = None  # what drops it when one of its fields goes
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
-        by_address = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
+        by_address = frozenset(
+            k for k, value in enumerate(scalars_of(arguments)) if isinstance(value, Scalar | LocatedArray)
+        )
         per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
         self.sums = program.sums
@@ -455,7 +457,7 @@ class _Repeated:
 
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
-    if isinstance(value, Scalar):
+    if isinstance(value, Scalar | LocatedArray):
         kernel.parameters[index] = address_of(value, component)
     elif isinstance(value, np.ndarray) and not (value.ndim == 0 and value.dtype.kind in "iu"):
         flat = value.ravel()

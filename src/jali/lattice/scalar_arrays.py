@@ -210,6 +210,12 @@ class ScalarArray(LocatedArray):
         """Of the real and imaginary part of the first element."""
         return [self.memory.block.address(self.offset + k) for k in range(2 if self.kind == "complex" else 1)]
 
+    def address(self, component: int) -> int:
+        """Where a kernel finds a real component, row by row: the double `component`."""
+        element, part = divmod(component, 2 if self.kind == "complex" else 1)
+        at = sum(map(operator.mul, np.unravel_index(element, self.shape), self.steps))
+        return int(self.memory.block.address(int(self.offset + at + part)))
+
     def _kept(self) -> list[int]:
         """Where it is, and where the host sees it."""
         return [self.memory.block.address(self.offset), self.memory.block.mirror(self.offset)]

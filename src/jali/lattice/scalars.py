@@ -56,10 +56,22 @@ class LocatedArray(LocatedValue):
 
     __slots__ = ()
 
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> Any:
+        """What a bound call depends on."""
+        return type(self), self.kind, self.shape
+
     def elementwise(self, function: Callable[..., Any], *operands: Any) -> Any:
         raise NotImplementedError
 
     def read(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def address(self, component: int) -> int:
+        """Where a kernel finds a real component, row by row."""
         raise NotImplementedError
 
 
@@ -425,17 +437,20 @@ def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
     """Before a kernel that reads them: they have locations on its device. Raises LayoutError for those of another one."""
     nodes: list[ScalarPart] = []
     for scalar in scalars:
-        if isinstance(scalar, Scalar):
+        if isinstance(scalar, LocatedValue):
             if scalar.gpu is not gpu:
+                how = "read()" if isinstance(scalar, LocatedArray) else "float()"
                 raise LayoutError(
-                    f"{where} runs on {name_of(gpu)}, but got {value_shown(scalar)}; read it with float()"
+                    f"{where} runs on {name_of(gpu)}, but got {value_shown(scalar)}; read it with {how}"
                 )
             nodes += scalar.parts
     evaluate(gpu, nodes)
 
 
-def address_of(scalar: Scalar, component: int) -> int:
-    """Where a kernel finds a component of a Scalar that has a location."""
+def address_of(scalar: Scalar | LocatedArray, component: int) -> int:
+    """Where a kernel finds a component of an array, or of a Scalar that has a location."""
+    if isinstance(scalar, LocatedArray):
+        return scalar.address(component)
     location = scalar.parts[component].location if component < len(scalar.parts) else None
     assert location is not None
     return int(location[0].address(location[1]))

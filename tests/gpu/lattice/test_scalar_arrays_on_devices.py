@@ -103,10 +103,17 @@ def test_sums_of_fields_meet_arrays(device):
         factor = (gram @ gram.T).cholesky()
 
         @jali.site_function
-        def scale(X, f, s):
-            f[X] = s * f[X]
+        def scale(X, f, m, s):
+            f[X] = (m @ m)[0, 1] * f[X] + s
 
-        scale(f, factor[1, 0])
+        scale(f, factor.T, factor[1, 0])
+        m = lattice.scalars(values((4, 4), "real"))
+
+        def step(f=f, m=m, scale=scale):
+            scale(f, m[:2, 1:3], 0.5)
+            m.assign(m / 2)
+
+        jali.graph(step, lattice).run(3)
         found.append([factor.read(), f[...]])
     for one, other in zip(*found, strict=True):
         assert_same_bits(one, other, "factor")
@@ -196,6 +203,11 @@ def test_sums_that_are_arrays_stay_in_graphs_too(device):
             assert_same_bits(one, expected, "after 3 steps")
 
 
+@jali.site_function
+def weigh(X, f, m):
+    f[X] = m[0, 1]
+
+
 def test_arrays_of_two_places_do_not_meet(device):
     here, there = Lattice(2).scalars(np.eye(2)), Lattice(2, device=device).scalars(np.eye(2))
     scalar = Lattice(2, device=device).scalar(1.0)
@@ -209,8 +221,9 @@ def test_arrays_of_two_places_do_not_meet(device):
         lambda: jali.stack([here[0], there[0]]),
         lambda: jali.stack([here[0, 0], scalar]),
         lambda: jali.read(here, there),
+        lambda: weigh(Field(Lattice(2, device=device), Real()), here),
     ):
-        with pytest.raises(LayoutError, match="do not meet|numbers of one device"):
+        with pytest.raises(LayoutError, match=r"do not meet|numbers of one device|read it with read\(\)"):
             refused()
 
 
