@@ -1,5 +1,5 @@
-// Numbers that stay where kernels made them: blocks of doubles that kernels read by address, few for scalars, up to 64 x 64 complex ones
-// for an array.
+// Numbers that stay where kernels made them: blocks of doubles that kernels read by address, few for scalars,
+// up to 64 x 64 complex ones for an array.
 //
 // On a device each number has a second location, in pinned memory, which kernels store as well: the host then
 // only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. A freed block
