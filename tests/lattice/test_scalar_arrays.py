@@ -300,7 +300,7 @@ def test_graphs_carry_arrays_from_one_repetition_to_the_next(kind):
             vectors.assign(q)
             count.assign(count + r[0, 0].real)
             change = abs(vectors[:, 0] - old).sum()
-            return r.diagonal(), change, (abs(q) < 2).all()
+            return r.diagonal(), change, vectors.sum(0), vectors.T[1:].sum(1)[0], (abs(q) < 2).all()
 
         if recorded:
             graph = jali.graph(step, lattice)
@@ -318,7 +318,7 @@ def test_graphs_carry_arrays_from_one_repetition_to_the_next(kind):
         results.append([*found, vectors.read(), float(count)])
     for one, other in zip(*results, strict=True):
         assert np.array_equal(one, other)
-    assert results[0][2] is True
+    assert results[0][4] is True
 
 
 def test_what_a_graph_cannot_repeat_is_refused_at_its_line():
@@ -548,6 +548,9 @@ def test_refusals_say_what_would_be_right():
         (lambda: jali.stack([a, a]), ShapeError, "vectors of one length"),
         (lambda: jali.stack([z, a[0, 0]]), ShapeError, "vectors of one length"),
         (lambda: a.sum(2), ParameterError, "axis 0 or 1"),
+        (lambda: z.sum(1), ParameterError, r"shape \(2,\) is summed along axis 0, not 1"),
+        (lambda: a.where(1, 2), ParameterError, "where is of conditions"),
+        (lambda: jali.where(a, 1, 2), ParameterError, "chooses by a comparison"),
         (lambda: a.elementwise(lambda x: 1.0, a), ParameterError, "not a Scalar or a Condition"),
         (lambda: a.elementwise(lambda x: x * z[0], a), ParameterError, "not among its arguments"),
         (

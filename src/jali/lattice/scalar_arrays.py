@@ -213,8 +213,9 @@ class ScalarArray(LocatedArray):
     def address(self, component: int) -> int:
         """Where a kernel finds a real component, row by row: the double `component`."""
         element, part = divmod(component, 2 if self.kind == "complex" else 1)
-        at = sum(map(operator.mul, np.unravel_index(element, self.shape), self.steps))
-        return int(self.memory.block.address(int(self.offset + at + part)))
+        row, column = divmod(element, self.shape[-1])
+        at = self.offset + part + column * self.steps[-1] + row * (self.steps[0] if row else 0)
+        return int(self.memory.block.address(at))
 
     def _kept(self) -> list[int]:
         """Where it is, and where the host sees it."""
@@ -334,7 +335,7 @@ class ScalarArray(LocatedArray):
 
     def where(self, a: Any, b: Any) -> ScalarArray:
         """Of conditions: `a` where they hold, else `b`; as `jali.where(condition, a, b)`."""
-        return self.elementwise(_choose, self, a, b)
+        return self.elementwise(Condition.where, self._conditions("where"), a, b)
 
     __add__, __radd__ = _operators(operator.add)
     __sub__, __rsub__ = _operators(operator.sub)
@@ -348,11 +349,9 @@ class ScalarArray(LocatedArray):
     __neg__, __abs__, __invert__ = _prefix(operator.neg), _prefix(abs), _prefix(operator.invert)
 
     def __pow__(self, exponent: Any) -> Any:
-        return (
-            self.elementwise(_power(exponent), self)
-            if isinstance(exponent, numbers.Number)
-            else NotImplemented
-        )
+        if not isinstance(exponent, numbers.Number):
+            return NotImplemented
+        return self.elementwise(_power(exponent), self)
 
     def __pos__(self) -> ScalarArray:
         return self
@@ -363,17 +362,16 @@ class ScalarArray(LocatedArray):
         """The sum of all elements, a Scalar; of a matrix along an axis, a vector. They are added in order, row by row. Of conditions: how
         many hold."""
         kind = "complex" if self.kind == "complex" else "real"
-        if axis is None or self.ndim == 1:
-            if axis not in (None, 0, -1):
-                raise ParameterError(f"a vector is summed along axis 0, not {value_shown(axis)}")
-            return self._matrices("sums", [(kind, ())], self._words(), self._words()._replace(rows=1))[
-                0
-            ]._element()
-        if axis not in (0, 1, -1, -2):
-            raise ParameterError(f"a matrix is summed along axis 0 or 1, not {value_shown(axis)}")
-        along, rest = (self if axis % 2 == 1 else self.T), axis % 2 - 1
-        terms, first = along._words()._replace(rows=1), along._words()
-        return self._matrices("sums", [(kind, (self.shape[rest],))], terms, first)[0]
+        if axis is None or (self.ndim == 1 and axis in (0, -1)):
+            terms = self._words()
+            return self._matrices("sums", [(kind, ())], terms, terms._replace(rows=1))[0]._element()
+        if self.ndim == 1 or axis not in (0, 1, -1, -2):
+            raise ParameterError(
+                f"an array of shape {self.shape} is summed along axis {'0 or 1' if self.ndim == 2 else '0'}, not {value_shown(axis)}"
+            )
+        rows = self if axis % 2 else self.T
+        terms = rows._words()
+        return rows._matrices("sums", [(kind, rows.shape[:1])], terms._replace(rows=1), terms)[0]
 
     def trace(self) -> Scalar:
         """The sum of the diagonal of a matrix."""
@@ -439,9 +437,8 @@ class ScalarArray(LocatedArray):
             raise ShapeError(
                 f"solve of a matrix of order {n} takes a vector or matrix with {n} rows, not one of shape {b.shape}"
             )
-        return self._matrices("solve", [(_widest([self, b]), b.shape)], self._words(), b._words(), beside=b)[
-            0
-        ]
+        results = [(_widest([self, b]), b.shape)]
+        return self._matrices("solve", results, self._words(), b._words(), beside=b)[0]
 
     def inverse(self) -> ScalarArray:
         """The inverse of a square matrix, as `solve` finds it; inf or nan where it is singular.
@@ -562,6 +559,9 @@ def _widest(given: Sequence[ScalarArray]) -> str:
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape of what is made of these. Raises ShapeError."""
+    distinct = {shape for shape in shapes if shape}
+    if len(distinct) == 1:
+        return distinct.pop()
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -582,12 +582,7 @@ def _as_complex(x: Scalar) -> Scalar:
     return x if x.is_complex else Scalar(x.gpu, (*x.parts, constant(0.0)))
 
 
-def _imaginary(x: Scalar) -> Scalar:
-    return x.imag
-
-
-def _choose(condition: Condition, a: Any, b: Any) -> Scalar:
-    return condition.where(a, b)
+_imaginary = operator.attrgetter("imag")
 
 
 @lru_cache(maxsize=128, typed=True)
