@@ -469,7 +469,7 @@ class ScalarArray(LocatedArray):
     def eigh(self) -> tuple[ScalarArray, ScalarArray]:
         """Eigenvalues in ascending order, and a matrix whose columns are eigenvectors, of a Hermitian matrix, whose lower triangle is read.
 
-        By Jacobi's method, until a sweep of rotations changes nothing, at most 16 times: Golub and Van Loan, 8.5. Errors are roundings of
+        By Jacobi's method, until a sweep of rotations changes nothing, at most 30 times: Golub and Van Loan, 8.5. Errors are roundings of
         the largest eigenvalue; phases of eigenvectors are as they come. Raises ShapeError for what is no square matrix of order 16 at most.
         """
         n, _ = shape = self._square("eigh")

@@ -21,7 +21,7 @@ JALI_INLINE void meet() {
     for (int64_t e = thread_in_block(); e < (count); e += threads_in_block())
 
 const int64_t MOST_ORDER = 16, MOST_EXTENT = 64; // of what is factorised, and of other arrays
-const int SWEEPS = 16;                           // of Jacobi rotations at most; order 16 takes six to nine
+const int SWEEPS = 30;                           // of Jacobi rotations at most; order 16 takes five to thirteen
 
 // Doubles somewhere in memory; no `im`: of real numbers; no `re`: the unit matrix. Steps count doubles.
 struct given_matrix {
