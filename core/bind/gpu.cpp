@@ -345,7 +345,7 @@ void bind_gpu(nb::module_& m) {
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 
     nb::class_<ScalarBlock>(m, "ScalarBlock",
-                            "A few doubles that kernels read by address, and the host when they are there.")
+                            "Doubles that kernels read by address, and the host when they are there.")
         .def(
             "__init__",
             [](ScalarBlock* self, std::shared_ptr<Gpu> gpu, int count) {

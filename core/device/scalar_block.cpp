@@ -40,14 +40,22 @@ ScalarBlock::Location take(Gpu& gpu, int held) {
         free.pop_back();
         return location;
     }
-    if (pages.used + static_cast<std::size_t>(held) > page_numbers) {
-        constexpr std::size_t bytes = page_numbers * sizeof(double);
-        pages.pages.push_back({gpu.allocate(bytes, "numbers"), gpu.allocate_pinned(bytes, "numbers")});
+    const auto page_of = [&](std::size_t numbers) {
+        const std::size_t bytes = numbers * sizeof(double);
+        return Pages::Page{gpu.allocate(bytes, "numbers"), gpu.allocate_pinned(bytes, "numbers")};
+    };
+    const auto wanted = static_cast<std::size_t>(held);
+    if (wanted > page_numbers) { // a page of its own, in front: the last is cut further
+        const Pages::Page& own = *pages.pages.insert(pages.pages.begin(), page_of(wanted));
+        return {own.memory.address(), reinterpret_cast<std::uint64_t>(own.mirror.data())};
+    }
+    if (pages.used + wanted > page_numbers) {
+        pages.pages.push_back(page_of(page_numbers));
         pages.used = 0;
     }
     const Pages::Page& page = pages.pages.back();
     const std::uint64_t offset = pages.used * sizeof(double);
-    pages.used += static_cast<std::size_t>(held);
+    pages.used += wanted;
     return {page.memory.address() + offset, reinterpret_cast<std::uint64_t>(page.mirror.data()) + offset};
 }
 

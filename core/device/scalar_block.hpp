@@ -1,4 +1,5 @@
-// Numbers that stay where kernels made them: blocks of a few doubles that kernels read by address.
+// Numbers that stay where kernels made them: blocks of doubles that kernels read by address, few for scalars,
+// up to 64 x 64 complex ones for an array.
 //
 // On a device each number has a second location, in pinned memory, which kernels store as well: the host then
 // only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. A freed block
@@ -15,7 +16,7 @@ namespace jali {
 
 class ScalarBlock {
   public:
-    static constexpr int most = 64; // of a block
+    static constexpr int most = 2 * 64 * 64; // of a block
 
     // `gpu`: null on the host. Throws std::invalid_argument for an impossible count, OutOfMemory.
     ScalarBlock(std::shared_ptr<Gpu> gpu, int count);

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
+    from jali.lattice.scalar_arrays import ScalarArray
     from jali.lattice.update_simulation import PolicyPrediction, UpdateSimulation
 
 __all__ = [
@@ -134,6 +135,7 @@ __all__ = [
     "Real",
     "RecordingError",
     "Scalar",
+    "ScalarArray",
     "ShapeError",
     "SingularError",
     "SiteFunction",
@@ -208,6 +210,7 @@ _LATER = {
     "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",
+    "ScalarArray": "jali.lattice.scalar_arrays",
     "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",

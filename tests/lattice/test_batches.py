@@ -241,6 +241,9 @@ def test_sums_are_arrays_of_the_members(ranks):
         found = lattice.sum(gram, f, g)
         assert found.shape == (3, 3)
         assert found.T.tolist() == [[inner(a, b) for b in others] for a in singles]
+        stays = lattice.sum(norm_of, f, wait=False)  # an array of numbers
+        assert stays.read().tolist() == [norm2(a) for a in singles]
+        assert lattice.sum(gram, f, g, wait=False).read().tolist() == found.tolist()
         per = lattice.sum(norm_of, f, per=1)
         assert per.shape == (6, 3)
         assert per[:, 2].tolist() == lattice.sum(norm_of, singles[2], per=1).tolist()
@@ -344,7 +347,6 @@ def labels(X, x, count):
         (lambda: a_member(on(None), on(None)), TraceError, "x has no batch"),
         (lambda: by_site(on(4), on(4)), TraceError, "is named by a number that is the same at all sites"),
         (lambda: X2.sum(labels, on(3), bins=4), TraceError, "a label is one of a site"),
-        (lambda: X2.sum(norm_of, on(3), wait=False), TraceError, "sums of a batch are waited for"),
         (lambda: on(3).members[3], LayoutError, "field_3 has the members 0 to 2, not 3"),
         (lambda: on(3).members["a"], LayoutError, "are chosen by numbers, a slice or a mask"),
         (lambda: on(3).members[[1, 1]], LayoutError, "one member or more, each once"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Complex, Field, Lattice, Real, Vector
+from jali import Complex, Field, Lattice, Matrix, Real
 from jali.errors import ParameterError, TraceError
 
 LATTICE = Lattice(4, 3, 2)
@@ -244,7 +244,7 @@ def test_scalar_in_place_of_a_value_says_that_it_is_an_argument():
         (lambda s: LATTICE.scalar("x"), ParameterError, "begins as a number"),
         (lambda s: LATTICE.scalar(10**400), ParameterError, "float64, which cannot hold"),
         (lambda s: s + 10**400, ParameterError, "float64, which cannot hold"),
-        (lambda s: jali.read("x"), ParameterError, "takes scalars and conditions"),
+        (lambda s: jali.read("x"), ParameterError, "takes scalars, conditions and arrays of numbers"),
         (lambda s: (s > 0) & 1, ParameterError, "combines with conditions"),
         (lambda s: add(filled(Real()), filled(Real()), s > 0), TraceError, "a condition is no number"),
         (lambda s: add(filled(Real()), filled(Real()), staying(1j)), TraceError, "complex"),
@@ -257,7 +257,10 @@ def test_mistakes_are_said(wrong, error, match):
 
 def test_sums_that_cannot_stay_are_refused():
     a = filled(Real())
-    with pytest.raises(TraceError, match="sums per slice are waited for"):
-        LATTICE.sum(sum_of, a, per=0, wait=False)
-    with pytest.raises(TraceError, match="sums of vectors and matrices are waited for"):
-        LATTICE.sum(sum_of, filled(Vector(3)), wait=False)
+    with pytest.raises(TraceError, match=r"up to 64, not those of shape \(4, 3, 2\)"):
+        LATTICE.sum(sum_of, a, per=(0, 1, 2), wait=False)
+    long = Lattice(65)
+    with pytest.raises(TraceError, match=r"shape \(65,\).*; these are waited for"):
+        long.sum(sum_of, filled(Real(), lattice=long), per=0, wait=False)
+    with pytest.raises(TraceError, match=r"shape \(4, 3, 3\)"):
+        LATTICE.sum(sum_of, filled(Matrix(3)), per=0, wait=False)

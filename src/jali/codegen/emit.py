@@ -256,7 +256,7 @@ class Emitter(Writer):
         i = "i" if self.multi_site is None else "own.i[j]"
         position = f"{component} * sum_stride"
         if self.program.batch:
-            position = f"({component} * {self.program.batch} + member) * sum_stride"
+            position = f"(member * {len(self.program.reductions)} + {component}) * sum_stride"
         whole = reduction.endswith("_whole")
         ctype = "integer" if whole else ctype
         if self.lowering.in_kernel_reduction and reduction == "sum":

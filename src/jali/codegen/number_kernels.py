@@ -67,7 +67,7 @@ def number_kernel(numbers: NumberProgram, gpu: bool) -> NumberKernel:
     """Writes the kernel of a program of numbers."""
     program = program_of_numbers(numbers)
     by_address = frozenset(k for k, v in enumerate(numbers.values) if isinstance(v, Given) and v.by_address)
-    emitter = _NumberEmitter(program, Lowering(lanes=1, gpu=gpu, by_address=by_address), analyse(program))
+    emitter = NumberEmitter(program, Lowering(lanes=1, gpu=gpu, by_address=by_address), analyse(program))
     emitter.sums = numbers.sums
     emitter.write()
     return NumberKernel(emitter.assemble(), tuple(emitter.parameters))
@@ -99,7 +99,7 @@ def _made(nodes: Builder, k: int, value: Given | Summed | Step, before: list[Nod
     return scalar(nodes, k, value.type)
 
 
-class _NumberEmitter(Emitter):
+class NumberEmitter(Emitter):
     """Values are named in the one thread that computes them; there is no loop over sites."""
 
     first_parameter = 0
@@ -127,7 +127,7 @@ class _NumberEmitter(Emitter):
             size = len(self.parameters)
             assert size > 0, "what has no parameters computes nothing"
             head = [
-                _prelude(),
+                prelude_of_numbers(),
                 f"struct arguments {{ uint64_t w[{size}]; }};",
                 "JALI_KERNEL(kernel, arguments) {",
             ]
@@ -155,5 +155,6 @@ class _NumberEmitter(Emitter):
 
 
 @functools.cache
-def _prelude() -> str:
+def prelude_of_numbers() -> str:
+    """What kernels of numbers on a device need besides the prelude."""
     return (Path(__file__).parent / "prelude" / "scalars.hpp").read_text()

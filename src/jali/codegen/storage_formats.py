@@ -301,8 +301,7 @@ struct {name} {{
     static const bool norm = true;
     template <int N>
     static JALI_MEMBER void decode(real* v, const integer* units, real norm_of_site) {{
-        const real scale = norm_of_site * splat(JALI_REAL(1) / {most});
-        for (int c = 0; c < N; ++c) v[c] = small_to_real(units[c]) * scale;
+        for (int c = 0; c < N; ++c) v[c] = norm_of_site * (small_to_real(units[c]) * splat(JALI_REAL(1) / {most}));
     }}
     template <int N>
     static JALI_MEMBER mask encode(integer* units, real* norm_of_site, const real* v) {{

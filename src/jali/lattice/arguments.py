@@ -24,7 +24,7 @@ from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
 from jali.lattice.ratio import ratio_of, why_not_together
 from jali.lattice.recorded_calls import RecordedCalls
-from jali.lattice.scalars import Condition, Scalar
+from jali.lattice.scalars import Condition, LocatedArray, Scalar
 
 
 class _Sum:
@@ -106,6 +106,8 @@ def key_of(argument: Any) -> Any:
         return (kind, argument)
     if isinstance(argument, np.generic | int | float | complex):
         return kind
+    if isinstance(argument, LocatedArray):
+        return argument.key
     if kind is types.MethodType:  # bound anew at every look
         return (kind, id(argument.__self__), id(argument.__func__))
     return (kind, id(argument))
@@ -123,7 +125,13 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         return _described(argument, lattice)
     if isinstance(argument, Scalar):
         return COMPLEX if argument.is_complex else REAL
-    if isinstance(argument, Condition):
+    if isinstance(argument, LocatedArray) and argument.kind != "bool":
+        if not ArrayArgument(argument.kind, argument.shape).is_value:
+            raise trace_error(
+                f"{name}: {value_shown(argument)} is too large for a site function, which takes up to 256 numbers; pass a part, {name}[:8]"
+            )
+        return Type(argument.kind, argument.shape)
+    if isinstance(argument, Condition | LocatedArray):
         raise trace_error(f"{name}: a condition is no number; pass jali.where({name}, a, b)")
     fields = getattr(argument, "fields", None)
     if fields is not None:
@@ -284,7 +292,7 @@ def scalars_of(arguments: Any) -> Any:
             continue
         if isinstance(a, list | tuple):
             yield from scalars_of(a)
-        elif isinstance(a, int | float | complex | Scalar | np.generic | np.ndarray):
+        elif isinstance(a, int | float | complex | Scalar | LocatedArray | np.generic | np.ndarray):
             yield a
 
 

@@ -8,6 +8,7 @@ the object of users.
 from __future__ import annotations
 
 import functools
+import math
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -34,13 +35,13 @@ from jali.lattice.launch_text import explain_launch
 from jali.lattice.lowering import bind
 from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.scalar_parts import PendingSum, constant, number
-from jali.lattice.scalars import Scalar, address_of, evaluate_arguments, scalars_of_parts
+from jali.lattice.scalars import LocatedArray, Scalar, address_of, evaluate_arguments, scalars_of_parts
 from jali.lattice.sums import (
     Sums,
     as_reals,
     check_kinds,
     check_occupied,
-    check_scalars,
+    check_staying,
     entries_of,
     in_requested_types,
     raise_if_left_out,
@@ -50,6 +51,7 @@ from jali.lattice.tables import Tables
 from jali.lattice.updates import Update
 
 if TYPE_CHECKING:
+    from jali.lattice.scalar_arrays import StayingSums
     from jali.lattice.update_simulation import UpdateSimulation
     from jali.planner.machine import Machine
 
@@ -154,7 +156,9 @@ class BoundCall:
         self.forget: Callable[[], None] | None = None  # what drops it when one of its fields goes
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
-        by_address = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
+        by_address = frozenset(
+            k for k, value in enumerate(scalars_of(arguments)) if isinstance(value, Scalar | LocatedArray)
+        )
         per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
         analysed = programs_of(traced)
@@ -165,8 +169,10 @@ class BoundCall:
                 check_kinds(program)
             check_occupied(program, lattice, domain, per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
-        if self.stays:
-            check_scalars(program.name, self.sums, bool(per), bool(program.labelled), program.batch)
+        self.slices = tuple(lattice.extents[axis] for axis in per)
+        if program.batch:  # members follow slices
+            self.slices = (*self.slices, program.batch)
+        self.stay_as_arrays = self.stays and check_staying(program, self.slices)
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         self.kernels = [bind(one, distinct, lattice, domain, sums, by_address) for one in analysed]
@@ -174,11 +180,7 @@ class BoundCall:
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
         self.labelled = bool(program.labelled)
         self.in_requested_types = in_requested_types(
-            self.sums,
-            [lattice.extents[axis] for axis in per],
-            self.entries,
-            program.labelled.values(),
-            program.batch,
+            self.sums, self.slices, self.entries, program.labelled.values()
         )
         self.by_address = bool(by_address)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
@@ -298,30 +300,51 @@ class BoundCall:
             return self.lattice.gpu is not None
         if self.sums_of_ranks is None and not why_ranks_need_the_host(self.lattice):
             with graph_recorder.suspended():
-                self.sums_of_ranks = SumsOfRanks(kernel.launch, kernel.program.reductions, self.lattice)
+                self.sums_of_ranks = SumsOfRanks(
+                    kernel.launch, kernel.program.reductions * math.prod(self.slices), self.lattice
+                )
         return self.sums_of_ranks is not None
 
+    def _unreported(self) -> list[Any]:
+        """What reading sums that stay reports; several ranks have checked together."""
+        if self.lattice.communicator.size > 1:
+            return []
+        return [*self.overflow, *(count for field in self._may_overflow() for count in field.overflow)]
+
     def _scalars(self, nodes: list[Any]) -> Any:
-        if self.lattice.communicator.size == 1:
-            counts = [*self.overflow, *(count for field in self._may_overflow() for count in field.overflow)]
-            for node in nodes if counts else ():
+        if counts := self._unreported():
+            for node in nodes:
                 node.add_overflow_counts(counts)
         return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
 
+    def _arrays(self) -> StayingSums | None:
+        """For sums that stay, unless they are Scalars."""
+        if not self.stay_as_arrays:
+            return None
+        from jali.lattice.scalar_arrays import StayingSums
+
+        return StayingSums(self.lattice.gpu, self.sums, self.slices, self.reproducible)
+
     def _run_for_scalars(self) -> Any:
         nodes: list[Any] = []
+        arrays = self._arrays()
         self.take_sums()
         for kernel in self.kernels:
             if not kernel.program.sums:
                 kernel.launch.run()
             elif self._leaves_digits(kernel):
                 self._leaving_sums(kernel)()
-                nodes = self._pend(kernel).nodes
+                if arrays is not None:
+                    arrays.taking(kernel.launch)()
+                else:
+                    nodes = self._pend(kernel).nodes
+            elif arrays is not None:
+                arrays.set(kernel.launch.run())
             else:
                 nodes = [constant(value) for value in as_reals(self.sums, kernel.launch.run())]
         if self.lattice.communicator.size > 1:  # ranks have met, and check together
             self.raise_if_overflow()
-        return self._scalars(nodes)
+        return self._scalars(nodes) if arrays is None else arrays.result(self._unreported())
 
     def _leaving_sums(self, kernel: BoundKernel) -> Callable[[], Any]:
         """What runs it and leaves its sums on the device."""
@@ -355,22 +378,30 @@ class BoundCall:
         if self.sums and not self.stays:
             graph_recorder.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
         nodes: list[Any] = []
+        arrays = self._arrays()
         with self.lock:
             self._set_scalars(arguments)
             self.take_sums()
             for kernel in self.kernels:
                 launch = kernel.launch
                 run: Callable[[], Any] = launch.run
+                taking: list[Callable[[], Any]] = []
                 launch.make_ready()
                 if kernel.program.sums and self._leaves_digits(kernel):
-                    pending = self._pend(kernel)
-                    recorder.sums.append(pending)
-                    nodes, run = pending.nodes, self._leaving_sums(kernel)
+                    run = self._leaving_sums(kernel)
+                    if arrays is not None:
+                        taking = [arrays.taking(launch)]
+                    else:
+                        pending = self._pend(kernel)
+                        recorder.sums.append(pending)
+                        nodes = pending.nodes
                 elif kernel.program.sums and self.lattice.gpu is not None:
                     why = why_ranks_need_the_host(self.lattice)
                     raise RecordingError(
                         f"{name} has sums of several ranks, which cannot stay on these devices: {why}\n  at {line()}"
                     )
+                elif kernel.program.sums and arrays is not None:
+                    run = functools.partial(arrays.run_into, launch)
                 elif kernel.program.sums:
                     block = _core.ScalarBlock(None, sum(t.reals for t in self.sums))
                     nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
@@ -380,6 +411,7 @@ class BoundCall:
                 recorder.operations.append(
                     graph_recorder.Operation(_Repeated(kernel, run, saved), launch.warm_up)
                 )
+                recorder.operations += map(graph_recorder.Operation, taking)
                 recorder.launches.append(launch)
                 recorder.changing += [
                     (kernel.fields[slot].storage, kernel.sites.parities)
@@ -388,6 +420,9 @@ class BoundCall:
                 recorder.borrowed += [f.storage for f in kernel.fields if f.storage.borrowed]
             recorder.held.append((arguments, self, self.tables.held))
             recorder.bound.append(self)
+        if arrays is not None:
+            recorder.written.append(arrays.memory)
+            return arrays.result(self._unreported())
         return self._scalars(nodes) if nodes else None
 
     @property
@@ -426,7 +461,7 @@ class _Repeated:
 
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
-    if isinstance(value, Scalar):
+    if isinstance(value, Scalar | LocatedArray):
         kernel.parameters[index] = address_of(value, component)
     elif isinstance(value, np.ndarray) and not (value.ndim == 0 and value.dtype.kind in "iu"):
         flat = value.ravel()

@@ -21,7 +21,7 @@ from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.lattice.field_arithmetic import FieldArithmetic, expression_of
-from jali.lattice.scalars import Condition, Scalar, apply
+from jali.lattice.scalars import Condition, LocatedArray, LocatedValue, Scalar, apply
 from jali.lattice.shape_calls import fixed_axis, joined, stacked
 
 
@@ -60,10 +60,14 @@ def _one(
             return x.applied(function)
         if isinstance(x, Scalar):
             return apply(descriptor, attrs, x)
+        if isinstance(x, LocatedArray):
+            return x.elementwise(function, x)
         return _at_once(name, complex_plain if complex_plain and np.iscomplexobj(x) else plain, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of a number, a `Scalar`, a symbol, or a whole field."
+    function.__doc__ = (
+        f"`{name}` of a number, a `Scalar`, a symbol, a whole field, or the elements of a `ScalarArray`."
+    )
     return function
 
 
@@ -78,6 +82,8 @@ def _two(
             return x.applied(function, y)
         if isinstance(y, FieldArithmetic):
             return y.applied(function, x, swapped=True)
+        if isinstance(x, LocatedArray) or isinstance(y, LocatedArray):
+            return (x if isinstance(x, LocatedArray) else y).elementwise(function, x, y)
         if isinstance(x, Scalar) or isinstance(y, Scalar):
             return apply(descriptor, attrs, x, y)
         if isinstance(x, Symbol) or isinstance(y, Symbol):
@@ -85,7 +91,9 @@ def _two(
         return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of two numbers, `Scalar`s, symbols or whole fields."
+    function.__doc__ = (
+        f"`{name}` of two numbers, `Scalar`s, symbols, whole fields, or the elements of `ScalarArray`s."
+    )
     return function
 
 
@@ -123,10 +131,14 @@ maximum = _two("maximum", "maximum", _nan_wins(max))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where `condition` holds, else `b`; both are evaluated. Of symbols, or of a `Condition` and Scalars or numbers.
+    """`a` where `condition` holds, else `b`; both are evaluated. Of symbols, of a `Condition` and Scalars or numbers, or
+    of elements of arrays of numbers.
 
     Raises TraceError in a site function, else ParameterError, for a condition that is none.
     """
+    for x in (condition, a, b):
+        if isinstance(x, LocatedArray):
+            return x.elementwise(where, condition, a, b)
     if isinstance(condition, Condition):
         return condition.where(a, b)
     if tracing():
@@ -139,11 +151,13 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def complex_(re: Any, im: Any) -> Any:
-    """re + i im, of real numbers, Scalars, symbols or whole fields. Raises TraceError for complex ones."""
+    """re + i im, of real numbers, Scalars, symbols, whole fields or arrays of numbers. Raises TraceError for complex ones."""
     if isinstance(re, FieldArithmetic):
         return re.applied(complex_, im)
     if isinstance(im, FieldArithmetic):
         return im.applied(complex_, re, swapped=True)
+    if isinstance(re, LocatedArray) or isinstance(im, LocatedArray):
+        return (re if isinstance(re, LocatedArray) else im).elementwise(complex_, re, im)
     if isinstance(re, Scalar) or isinstance(im, Scalar):
         return apply(conversions.complex_number, (), re, im)
     if isinstance(re, Symbol) or isinstance(im, Symbol):
@@ -160,10 +174,15 @@ def _of_fields(values: Any, what: str) -> list[Any] | None:
 
 
 def stack(values: Any, axis: int = 0) -> Any:
-    """Numbers as a vector, vectors as the rows (axis 0) or columns (axis 1) of a matrix; of symbols, or of whole fields at every site.
+    """Numbers as a vector, vectors as the rows (axis 0) or columns (axis 1) of a matrix: of symbols, of `Scalar`s and arrays of numbers, or of
+    whole fields at every site.
 
-    Raises TraceError where shapes differ, of fields when the expression is computed.
+    Raises TraceError in a site function where shapes differ, of fields when the expression is computed; else ParameterError or ShapeError.
     """
+    if isinstance(values, list | tuple) and any(isinstance(value, LocatedValue) for value in values):
+        from jali.lattice.scalar_arrays import stack as stack_numbers
+
+        return stack_numbers(values, axis)
     if (fields := _of_fields(values, "jali.stack")) is not None:
         return expression_of(stacked, fields, (fixed_axis(axis, "jali.stack"),))
     return shapes.stack(values, axis)

@@ -32,6 +32,7 @@ from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import PLAIN_SUMS, Sums, as_bins, as_site_function
 
 if TYPE_CHECKING:
+    from jali.lattice.scalar_arrays import ScalarArray
     from jali.lattice.sites import SiteFunction
 
 _serials = itertools.count(1)
@@ -314,8 +315,8 @@ class Lattice(LatticeBase):
         Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per slice
         orthogonal to that direction, or with an index for each of several (`per=(mu, nu)`). The result is the same to the last
         bit for any ranks, threads and order; `fast=True` gives that up (plain double sums). With `wait=False` numbers are
-        returned as `jali.Scalar`s, which stay on the device until they are read (where several ranks sum on devices the host
-        waits anyway).
+        returned as `jali.Scalar`s, arrays as `jali.ScalarArray`s, which stay on the device until they are read (where devices of several
+        ranks cannot add them, the host waits anyway).
 
         A sum with labels (`counts[label] += value`, a whole number for each site) is an array with `bins` entries, `bins={"counts": 10}`
         where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
@@ -364,6 +365,16 @@ class Lattice(LatticeBase):
         """A `jali.Scalar` where this lattice computes, which can be assigned: a number that graphs carry from one repetition to the next."""
         with self.lock:
             return variable(self.gpu, value)
+
+    def scalars(self, values: Any) -> ScalarArray:
+        """A `jali.ScalarArray` of these numbers, a vector or matrix, where this lattice computes, which can be assigned as `scalar` can.
+
+        Raises ParameterError for what is no array of numbers, ShapeError for other shapes than those of 1 to 64 rows and columns.
+        """
+        from jali.lattice.scalar_arrays import variable_array
+
+        with self.lock:
+            return variable_array(self.gpu, values)
 
     def _axes(self, per: Any) -> tuple[int, ...]:
         """The numbers of the directions whose slices are summed. Raises LayoutError."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 THREADS = 128  # of the block that computes numbers; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
 BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 KiB
+MOST_EXTENT = 64  # of an array of numbers (scalar_arrays.py); a block of the core holds so many rows of so many complex ones
 
 in_order = threading.RLock()
 """Held briefly while work of numbers is put on a device's stream, and while a graph is captured there, which would
@@ -157,7 +158,7 @@ def evaluate(gpu: Any, nodes: Iterable[ScalarPart]) -> None:
         compute(gpu, [(node, None) for node in wanted])
 
 
-def _order(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
+def order_of(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
     """What is not computed among these and what they are made of, arguments first."""
     seen: dict[ScalarPart, None] = {}
     stack = [(n, False) for n in reversed(wanted)]
@@ -176,7 +177,7 @@ def _order(wanted: Sequence[ScalarPart]) -> list[ScalarPart]:
 def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> None:
     """Computes nodes into these locations, or into new ones. Operations that only others need get no location of their own."""
     recorder = graph_recorder.current() if graph_recorder.recorders else None
-    order = _order([node for node, _ in targets])
+    order = order_of([node for node, _ in targets])
     if recorder is not None:  # what was there before the recording has the value of then, in every repetition
         old = [n for n in order if n.location is None and n.value is None and n.recorder is not recorder]
         if old:
@@ -185,7 +186,7 @@ def compute(gpu: Any, targets: Sequence[tuple[ScalarPart, Location | None]]) -> 
             targets = [t for t in targets if t[0].location is None or t[1] is not None]
             if not targets:
                 return None
-            order = _order([node for node, _ in targets])
+            order = order_of([node for node, _ in targets])
     sums = list(dict.fromkeys(n.sum for n in order if n.sum is not None))
     given = {node for node, _ in targets}
     todo = [n for n in order if n.location is None and (n.args or n in given)]

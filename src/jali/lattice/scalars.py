@@ -32,7 +32,7 @@ from jali.lattice.scalar_parts import Location, ScalarPart, compute, constant, e
 MOST_POWER = 64
 
 
-class _LocatedValue:
+class LocatedValue:
     """What Scalars and Conditions share: parts, where they are, and whether they are the same on any ranks."""
 
     __slots__ = ("gpu", "parts", "reproducible")
@@ -42,23 +42,47 @@ class _LocatedValue:
         self.parts = parts
         self.reproducible = reproducible
 
-    def _with(self, other: _LocatedValue) -> bool:
+    def _with(self, other: LocatedValue) -> bool:
         """Whether a result of both is reproducible."""
         if other.gpu is not self.gpu:
             raise LayoutError(
-                f"numbers of {_name_of(self.gpu)} and of {_name_of(other.gpu)} do not meet; read one with float()"
+                f"numbers of {name_of(self.gpu)} and of {name_of(other.gpu)} do not meet; read one with float()"
             )
         return self.reproducible and other.reproducible
 
 
-class Condition(_LocatedValue):
+class LocatedArray(LocatedValue):
+    """What arrays of numbers are (`scalar_arrays.py`); functions of numbers know them by it."""
+
+    __slots__ = ()
+
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> Any:
+        """What a bound call depends on."""
+        return type(self), self.kind, self.shape
+
+    def elementwise(self, function: Callable[..., Any], *operands: Any) -> Any:
+        raise NotImplementedError
+
+    def read(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def address(self, component: int) -> int:
+        """Where a kernel finds a real component, row by row."""
+        raise NotImplementedError
+
+
+class Condition(LocatedValue):
     """What a comparison of Scalars gives; `&`, `|` and `~` combine them, `jali.where(condition, a, b)` chooses, `bool()` waits."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<condition on {_name_of(self.gpu)}>"
+        return f"<condition on {name_of(self.gpu)}>"
 
     def __bool__(self) -> bool:
         return read_nodes(self.gpu, self.parts)[0] != 0
@@ -84,7 +108,7 @@ class Condition(_LocatedValue):
 
     def where(self, a: Any, b: Any) -> Scalar:
         """`a` where the condition holds, else `b`."""
-        first, second = _lifted(a, self), _lifted(b, self)
+        first, second = lifted(a, self), lifted(b, self)
         reproducible = self._with(first) and self._with(second)
         count = max(len(first.parts), len(second.parts))
         pairs = zip(_parts(first, count), _parts(second, count), strict=True)
@@ -93,7 +117,7 @@ class Condition(_LocatedValue):
         )
 
 
-class Scalar(_LocatedValue):
+class Scalar(LocatedValue):
     """A real or complex number that stays on a device, or with the host, until it is needed.
 
     An argument of site functions wherever a number may be one. `+ - * /`, powers with whole exponents from 1 to 64 (products), comparisons, `jali.sqrt` and
@@ -114,7 +138,7 @@ class Scalar(_LocatedValue):
 
     def __repr__(self) -> str:
         kind = "complex" if self.is_complex else "real"
-        return f"<{kind} scalar on {_name_of(self.gpu)}>"
+        return f"<{kind} scalar on {name_of(self.gpu)}>"
 
     @property
     def is_complex(self) -> bool:
@@ -168,7 +192,7 @@ class Scalar(_LocatedValue):
             raise ParameterError(
                 "only scalars made by lattice.scalar(...) can be assigned; others never change"
             )
-        given = _lifted(value, self)
+        given = lifted(value, self)
         if len(given.parts) > len(self.parts):
             raise ParameterError("a complex number cannot be assigned to a real scalar")
         self.reproducible = self._with(given)
@@ -195,7 +219,7 @@ class Scalar(_LocatedValue):
     def _combine(self, rule: Rule, other: Any, swapped: bool = False) -> Any:
         if not isinstance(other, Scalar) and not _is_number(other):
             return NotImplemented
-        given = _lifted(other, self)
+        given = lifted(other, self)
         reproducible = self._with(given)
         a, b = (given, self) if swapped else (self, given)
         return Scalar(self.gpu, rule(a, b), reproducible)
@@ -203,7 +227,7 @@ class Scalar(_LocatedValue):
     def _compare(self, operation: Operation, other: Any, swapped: bool = False) -> Any:
         if not isinstance(other, Scalar) and not _is_number(other):
             return NotImplemented
-        given = _lifted(other, self)
+        given = lifted(other, self)
         reproducible = self._with(given)
         together = _BY_PARTS.get(operation)
         if together is not None:
@@ -355,7 +379,7 @@ def apply(operation: Operation, attrs: tuple[Any, ...], *operands: Any) -> Scala
         first, scalars, reproducible = operands[0], operands, operands[0].reproducible
     else:
         first = next(x for x in operands if isinstance(x, Scalar))
-        scalars = tuple([_lifted(x, first) for x in operands])
+        scalars = tuple([lifted(x, first) for x in operands])
         reproducible = all([first._with(x) for x in scalars])
     type = type_of(operation, attrs, tuple([len(x.parts) for x in scalars]))
     args = tuple([x.parts[0] if len(x.parts) == 1 else x._number() for x in scalars])
@@ -383,7 +407,7 @@ def _reals(value: Any) -> list[float]:
         ) from None
 
 
-def _lifted(value: Any, beside: _LocatedValue) -> Scalar:
+def lifted(value: Any, beside: LocatedValue) -> Scalar:
     """A number or a Scalar as a Scalar of the same device, or of the host."""
     if isinstance(value, Scalar):
         return value
@@ -392,7 +416,7 @@ def _lifted(value: Any, beside: _LocatedValue) -> Scalar:
     raise ParameterError(f"scalars combine with numbers and scalars, not with {value_shown(value)}")
 
 
-def _name_of(gpu: Any) -> str:
+def name_of(gpu: Any) -> str:
     return "the host" if gpu is None else f"{gpu.kind}:{gpu.ordinal}"
 
 
@@ -413,17 +437,20 @@ def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
     """Before a kernel that reads them: they have locations on its device. Raises LayoutError for those of another one."""
     nodes: list[ScalarPart] = []
     for scalar in scalars:
-        if isinstance(scalar, Scalar):
+        if isinstance(scalar, LocatedValue):
             if scalar.gpu is not gpu:
+                how = "read()" if isinstance(scalar, LocatedArray) else "float()"
                 raise LayoutError(
-                    f"{where} runs on {_name_of(gpu)}, but got {value_shown(scalar)}; read it with float()"
+                    f"{where} runs on {name_of(gpu)}, but got {value_shown(scalar)}; read it with {how}"
                 )
             nodes += scalar.parts
     evaluate(gpu, nodes)
 
 
-def address_of(scalar: Scalar, component: int) -> int:
-    """Where a kernel finds a component of a Scalar that has a location."""
+def address_of(scalar: Scalar | LocatedArray, component: int) -> int:
+    """Where a kernel finds a component of an array, or of a Scalar that has a location."""
+    if isinstance(scalar, LocatedArray):
+        return scalar.address(component)
     location = scalar.parts[component].location if component < len(scalar.parts) else None
     assert location is not None
     return int(location[0].address(location[1]))
@@ -439,25 +466,29 @@ def scalars_of_parts(gpu: Any, nodes: Sequence[ScalarPart], types: Sequence[Any]
 
 
 def read(*scalars: Any) -> list[Any]:
-    """The values of several Scalars and Conditions (and plain numbers, as they are), waited for once.
+    """The values of several Scalars, Conditions and arrays of numbers (and plain numbers, as they are), waited for once.
 
     Raises ParameterError for anything else.
     """
     nodes: list[ScalarPart] = []
     gpus = {}
     for s in scalars:
-        if isinstance(s, _LocatedValue):
+        if isinstance(s, LocatedValue):
             nodes += s.parts
             gpus[id(s.gpu)] = s.gpu
         elif not isinstance(s, numbers.Number):
-            raise ParameterError(f"jali.read takes scalars and conditions, not {value_shown(s)}")
+            raise ParameterError(
+                f"jali.read takes scalars, conditions and arrays of numbers, not {value_shown(s)}"
+            )
     if len(gpus) > 1:
         raise LayoutError("jali.read takes numbers of one device")
     values = iter(read_nodes(next(iter(gpus.values())), nodes) if nodes else [])
     out: list[Any] = []
     for s in scalars:
-        if not isinstance(s, _LocatedValue):
+        if not isinstance(s, LocatedValue):
             out.append(s)
+        elif isinstance(s, LocatedArray):
+            out.append(s.read())
         elif isinstance(s, Condition):
             out.append(next(values) != 0)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from jali.codegen.types import Type
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 from jali.lattice.domain import Domain
-from jali.lattice.scalar_parts import MOST_SUMS
+from jali.lattice.scalar_parts import MOST_EXTENT, MOST_SUMS
 
 
 class Sums(NamedTuple):
@@ -104,7 +105,7 @@ def gathering_of(program: Any, sums: Sums | None) -> Gathering:
     program, in order, so that labels that are of no entry are counted for each."""
     entries = entries_of(program, sums)
     if not program.labelled:
-        reductions = [how for how in program.reductions for _ in range(program.batch or 1)]
+        reductions = program.reductions * (program.batch or 1)
         return Gathering([] if set(reductions) <= {"sum"} else reductions, [], 0)
     first = [0]
     for count, type in zip(entries, program.sums, strict=True):
@@ -180,37 +181,37 @@ def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, .
     )
 
 
-def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: bool, batch: int) -> None:
-    """Raises TraceError for sums that cannot stay where they are made."""
-    if per_slice or labelled or batch or any(type.shape for type in types):
-        what = (
-            "of a batch"
-            if batch
-            else "per slice"
-            if per_slice
-            else "by label"
-            if labelled
-            else "of vectors and matrices"
-        )
+def check_staying(program: Any, slices: Sequence[int]) -> bool:
+    """Whether sums that stay where they are made are arrays: those per slice (`slices`: of each direction), of vectors and matrices. Raises
+    TraceError for those that cannot stay."""
+    name, types = program.name, program.sums
+    if program.labelled:
         raise trace_error(
-            f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
+            f"{name}: wait=False gives Scalars and arrays of numbers; sums by label are waited for"
         )
-    if (count := sum(type.reals for type in types)) > MOST_SUMS:
+    count, most = sum(type.reals for type in types), MOST_SUMS
+    if arrays := bool(slices) or any(type.shape for type in types):
+        shapes = [(*slices, *type.shape) for type in types]
+        if set(program.reductions) != {"sum"} or any(
+            len(s) > 2 or max(s, default=1) > MOST_EXTENT for s in shapes
+        ):
+            raise trace_error(
+                f"{name}: wait=False gives arrays of sums, vectors and matrices of extents up to {MOST_EXTENT}, not those of shape "
+                f"{' and '.join(map(str, dict.fromkeys(shapes)))} or of maxima and minima; these are waited for"
+            )
+        count, most = count * math.prod(slices), 2 * MOST_EXTENT**2
+    if count > most:
         raise trace_error(
-            f"{name}: {count} real numbers are summed; with wait=False at most {MOST_SUMS} of one call"
+            f"{name}: {count} real numbers are summed; with wait=False at most {most} of one call"
         )
+    return arrays
 
 
 def in_requested_types(
-    types: Sequence[Type],
-    slices: Sequence[int],
-    entries: Sequence[int],
-    labelled: Collection[int],
-    batch: int = 0,
+    types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
 ) -> Callable[[np.ndarray], Any]:
     """Converts the doubles that a launch returns ([sums] or [slices][sums]) to the requested numbers and arrays. `slices`: of
-    each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`.
-    Of a `batch` each is an array of so many, behind the slices."""
+    each direction, and the members of a batch; none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
 
     def of_entries(values: np.ndarray) -> Any:
         out = []
@@ -225,6 +226,7 @@ def in_requested_types(
     def parts(values: np.ndarray) -> Any:
         out = []
         first = 0
+        values = values.reshape(-1, sum(type.reals for type in types))
         for type in types:
             part = values[..., first : first + type.reals]
             first += type.reals
@@ -233,18 +235,6 @@ def in_requested_types(
             out.append(part.copy() if part.shape else part.item())
         return out[0] if len(out) == 1 else tuple(out)
 
-    def of_members(values: np.ndarray) -> Any:
-        out = []
-        first = 0
-        for type in types:
-            part = values[..., first : first + type.reals * batch]
-            first += type.reals * batch
-            part = np.moveaxis(part.reshape(*part.shape[:-1], type.reals, batch), -1, -2)
-            out.append(np.ascontiguousarray(_of_type(part, type).reshape((*slices, batch, *type.shape))))
-        return out[0] if len(out) == 1 else tuple(out)
-
-    if batch:
-        return of_members
     if labelled:
         return of_entries
     # The usual cases without arrays: a solver requests a number thousands of times, and on a device nothing hides this.

@@ -11,6 +11,7 @@ from fake_driver import PATH, REAL, TWO_DEVICES, run_on_devices, until_idle, use
 from programs import run_python
 from test_extremes_on_devices import between_sums, fields, four
 from test_graphs import filled, power_iteration, scale, spread
+from test_scalar_arrays_on_devices import sums_of_slices
 from test_solvers_on_devices import operator, random_field
 
 import jali
@@ -483,3 +484,15 @@ def test_nothing_is_read_or_repeated_after_a_rank_failed(how, use_settings):
         jali.virtual_ranks(2, leaves_others_waiting, how)
     assert [how] == HEARD
     until_idle()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_per_slice_are_those_of_one_rank(kind):
+    """Words of sums are added on the devices, slice by slice."""
+    expected = sums_of_slices(Lattice(4, 6), recorded=False)
+    for recorded in (False, True):
+        for found in jali.virtual_ranks(
+            2, lambda recorded=recorded: sums_of_slices(Lattice(4, 6, device=kind), recorded)
+        ):
+            for one, other in zip(found, expected, strict=True):
+                assert np.array_equal(one, other)

@@ -11,8 +11,7 @@ from shadow import assert_same_bits
 from test_sums_on_devices import anything, total_of
 
 import jali
-from jali import Complex, Field, Lattice, Matrix, Real
-from jali.errors import TraceError
+from jali import Complex, Field, Lattice, Real
 
 
 def staying(values, kind):
@@ -148,6 +147,3 @@ def test_so_many_sums_at_once_stay(device):
     stays = lattice.sum(six, fields, wait=False)
     again = lattice.sum(six, fields, wait=False)
     assert jali.read(*stays, *again) == [*waited, *waited]
-    m = Field(lattice, Matrix(2))
-    with pytest.raises(TraceError, match="vectors and matrices are waited for"):
-        lattice.sum(total_of, m, wait=False)
