@@ -121,14 +121,8 @@ class EvenOdd:
     def _kept(self, name: str, psi: Field, over: Domain) -> Field:
         """A field like psi on a colour, made once for all fields that are kept and bounded alike."""
         known = self._fields.get(name)
-        alike = known is not None and (known.precision, known.format, known.boundary) == (
-            psi.precision,
-            psi.format,
-            psi.boundary,
-        )
-        if not alike or known is psi:
+        if known is None or known is psi or not known.is_like(psi, over=over):
             known = self._fields[name] = psi.like(over=over)
-        assert known is not None
         return known
 
     def _check(self, psi: Any) -> None:

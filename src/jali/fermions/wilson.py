@@ -152,7 +152,7 @@ class WilsonDirac:
         """D psi, in a field that is kept."""
         self._check(psi)
         between = self._between
-        if between is None or (between.precision, between.boundary) != (psi.precision, psi.boundary):
+        if between is None or not between.is_like(psi):
             between = self._between = psi.like()
         return self.apply(psi, between)
 

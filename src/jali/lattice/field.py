@@ -243,6 +243,18 @@ class Field(FieldArithmetic):
             field.storage.fill_zero()
         return field
 
+    def is_like(self, other: Field, over: Domain | None = None) -> bool:
+        """Whether `other.like(over=over)` would be such a field: of the same lattice, element, precision, storage, boundary, sites and batch."""
+        return (
+            self.lattice is other.lattice
+            and self.element == other.element
+            and self.precision == other.precision
+            and self.format == other.format
+            and self.boundary == other.boundary
+            and self.over is (other.over if over is None else over)
+            and self.batch == other.batch
+        )
+
     def copy(self) -> Field:
         """A field with the same values."""
         self.check_set()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, TraceError
 from jali.lattice.algebra import inner, norm2
@@ -21,7 +23,12 @@ from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.registry import VectorKind, add
 
-_SIGNS = {0: "0", 1: "+", -1: "-"}  # factors that are part of the pattern; another one is a number, "n"
+_SIGNS = {
+    0: "0",
+    1: "+",
+    -1: "-",
+}  # factors that are part of the pattern; another one is a number, "n", or an array
+# of a number for each member of a batch, "a"
 
 
 def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
@@ -38,11 +45,11 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
         for sign in assignment:
             field = next(members)
             target = field if target is None else target
-            terms.append((sign, next(factors) if sign == "n" else None, field))
+            terms.append((sign, next(factors) if sign in "na" else None, field))
         value = None
-        for sign, factor, field in sorted(terms, key=lambda term: term[0] == "n"):
-            if sign == "n":
-                product = factor * field[X]
+        for sign, factor, field in sorted(terms, key=lambda term: term[0] in "na"):
+            if sign in "na":
+                product = (factor if sign == "n" else factor[X.member]) * field[X]
                 value = product if value is None else value + product
             elif sign == "-":
                 value = -field[X] if value is None else value - field[X]
@@ -73,6 +80,10 @@ def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Fi
                     f"an update has one lattice: {first.name} lives on {first.lattice}, {x.name} on {x.lattice} "
                     f"({what_differs(first.lattice, x.lattice)})"
                 )
+            if x.batch != y.batch:
+                raise LayoutError(
+                    f"{x.name} has {x.batch} members, {y.name} {y.batch}: an update has one batch"
+                )
             if x.over is not y.over:
                 raise LayoutError(
                     f"{x.name} lives on {x.over}, {y.name} on {y.over}: an update has one colour"
@@ -81,7 +92,13 @@ def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Fi
                 raise LayoutError(
                     f"{x.name} holds {x.element}, and {y.name}, which it is added to, {y.element}: one update has elements of one shape"
                 )
-            number = a.is_complex if isinstance(a, Scalar) else isinstance(factor_of(a), complex)
+            number = (
+                np.iscomplexobj(a)
+                if isinstance(a, np.ndarray)
+                else a.is_complex
+                if isinstance(a, Scalar)
+                else isinstance(factor_of(a), complex)
+            )
             if y.element.type.kind == "real" and (number or x.element.type.kind == "complex"):
                 factor = "a complex Scalar" if isinstance(a, Scalar) else f"the factor {a}"
                 what = factor if number else f"{x.name}, which holds {x.element},"
@@ -103,6 +120,8 @@ class FieldVectors:
             raise LayoutError(
                 f"{name} holds {x.element} on {x.lattice}, b holds {like.element} on {like.lattice}{differ}"
             )
+        if x.batch != like.batch:
+            raise LayoutError(f"{name} has {x.batch} members, b has {like.batch}")
         if x.over is not like.over:
             raise LayoutError(
                 f"{name} lives on {x.over}, b on {like.over}: x.on({like.over}) is the part of a field there"
@@ -164,6 +183,13 @@ class FieldVectors:
                 fields.append(x)
                 if type(a) is int and a in _SIGNS:
                     pattern += _SIGNS[a]
+                elif isinstance(a, np.ndarray) and a.ndim:
+                    if a.shape != (y.batch,):
+                        raise LayoutError(
+                            f"factors of shape {a.shape} in an update of {y.name}, which has {y.batch} members: one for each"
+                        )
+                    pattern += "a"
+                    numbers.append(a)
                 else:
                     pattern += "n"
                     numbers.append(a if isinstance(a, float | complex | Scalar) else factor_of(a))

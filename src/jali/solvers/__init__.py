@@ -3,6 +3,7 @@
 
 from jali.beside import made_of
 from jali.lattice import vectors as _vectors  # noqa: F401 (fields are vectors)
+from jali.solvers.batches import BatchSolution
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
@@ -24,6 +25,7 @@ __all__ = [
     "L2",
     "L21",
     "LSQR",
+    "BatchSolution",
     "CGSolution",
     "Eigenpair",
     "LeastSquares",

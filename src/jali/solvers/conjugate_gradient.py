@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from jali.solvers.operators import (
 )
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
+
+if TYPE_CHECKING:
+    from jali.solvers.batches import BatchSolution
 
 MOST_DRIFT = 10  # of the residual from the recursion's value, before a solve has failed
 SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
@@ -99,8 +102,11 @@ def cg(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
-) -> Solution:
+) -> Solution | BatchSolution:
     """Solves A x = b for a Hermitian positive definite A.
+
+    Of a field with a batch all members are solved at once, each with the residual history that it has alone, and stop one by one; the
+    result is a `jali.solvers.BatchSolution`.
 
     Args:
         A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is. Where the method has
@@ -125,6 +131,14 @@ def cg(
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
+    if getattr(b, "batch", None) is not None:
+        from jali.solvers.batches import cg_of_batch
+
+        if callback is not None or check_interval not in (None, 1):
+            raise ParameterError(
+                "cg: a batch is solved without a callback, and the host looks at every iteration"
+            )
+        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
             f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"

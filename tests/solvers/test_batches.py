@@ -1,0 +1,152 @@
+"""Conjugate gradients on a batch: the bits of single solves, member by member."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jali
+from jali import SU, Field, Lattice, LayoutError, ParameterError, Real, Spinor
+from jali.comm.virtual import virtual_ranks
+from jali.errors import SolverError
+from jali.fermions import WilsonDirac
+from jali.gauge import GaugeField
+from jali.solvers import cg
+from jali.vectors import vectors_of
+
+
+def batch_of(singles):
+    f = singles[0].like(batch=len(singles))
+    for k, single in enumerate(singles):
+        f.members[k].assign(single)
+    return f
+
+
+@jali.site_function
+def helmholtz(X, out, phi, m2):
+    total = (m2 + 2 * X.ndim) * phi[X]
+    for mu in X.directions():
+        total = total - phi[X + mu] - phi[X - mu]
+    out[X] = total
+
+
+@jali.site_function
+def helmholtz_of_members(X, out, phi, m2):
+    """Another mass for each member."""
+    total = (m2[X.member] + 2 * X.ndim) * phi[X]
+    for mu in X.directions():
+        total = total - phi[X + mu] - phi[X - mu]
+    out[X] = total
+
+
+def sources(lattice, element, members, **options):
+    rng = np.random.default_rng(4)
+    found = []
+    for k in range(members):
+        b = Field(lattice, element, **options)
+        values = 10.0**k * rng.normal(size=b.shape)
+        b[...] = values if element == Real() else values + 1j * rng.normal(size=b.shape)
+        found.append(b)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_each_member_has_the_history_that_it_has_alone(precision, ranks):
+    rtol = 1e-9 if precision == "float64" else 1e-5
+    masses = np.array([0.02, 0.6, 40.0])  # which take different numbers of iterations
+
+    def run():
+        singles = sources(Lattice(6, 8), Real(), 3, precision=precision)
+        alone = [
+            cg(lambda p, q, m=m: helmholtz(q, p, m), b, rtol=rtol)
+            for m, b in zip(masses.tolist(), singles, strict=True)
+        ]
+        found = cg(lambda p, q: helmholtz_of_members(q, p, masses), batch_of(singles), rtol=rtol)
+        assert found.converged
+        assert len(found) == 3
+        assert len({member.iterations for member in found.members}) == 3
+        assert found.iterations == max(one.iterations for one in alone)
+        for k, one in enumerate(alone):
+            assert found[k].residuals == one.residuals
+            assert found[k].residual == one.residual
+            assert found[k].x.stored_bytes().tobytes() == one.x.stored_bytes().tobytes()
+        return [member.residuals for member in found.members]
+
+    assert virtual_ranks(ranks, run) == [run()] * ranks
+
+
+def test_wilsons_operator_even_odd_on_a_batch():
+    lattice = Lattice(4, 4, 2, 4)
+    D = WilsonDirac(GaugeField(lattice, SU(3)).hot_start(seed=1), 0.4)
+    singles = sources(lattice, Spinor(3), 2, boundary={3: "antiperiodic"})
+    b, E = batch_of(singles), D.even_odd()
+    found = cg(E.normal, E.adjoint(E.prepare(b)), rtol=1e-9)
+    x = E.reconstruct(found.x, b)
+    for k, single in enumerate(singles):
+        one = D.even_odd()
+        alone = cg(one.normal, one.adjoint(one.prepare(single)), rtol=1e-9)
+        assert alone.residuals == found[k].residuals
+        assert (
+            x.members[k].stored_bytes().tobytes() == one.reconstruct(alone.x, single).stored_bytes().tobytes()
+        )
+
+
+def test_starts_zeros_and_tolerances():
+    singles = sources(Lattice(4, 6), Real(), 3)
+    singles[1][...] = 0.0
+    b = batch_of(singles)
+    operator = lambda p, q: helmholtz(q, p, 0.3)  # noqa: E731
+    found = cg(operator, b, rtol=1e-8)
+    assert [member.iterations > 0 for member in found.members] == [True, False, True]
+    assert not np.any(found[1].x[...])
+    again = cg(operator, b, found.x, rtol=1e-6)
+    assert again.iterations == 0
+    late = cg(operator, b, rtol=1e-12, maxiter=3, must_converge=False)
+    assert [member.converged for member in late.members] == [False, True, False]
+    assert late.iterations == 3
+    assert "3, 0, 3 iterations" in repr(late)
+    loose = cg(operator, b, rtol=0, atol=0.1 * float(np.sqrt(b.norm2()[2])))
+    assert loose[0].iterations == 0
+    assert loose[2].iterations > 0
+
+
+@pytest.mark.parametrize(
+    ("solve", "error", "match"),
+    [
+        (
+            lambda b: cg(lambda p, q: helmholtz_of_members(q, p, np.array([1.0, -9.0])), b),
+            SolverError,
+            "member 1 of the batch: p.dagger A p is not positive",
+        ),
+        (
+            lambda b: cg(lambda p, q: helmholtz(q, p, 0.1), b, maxiter=2),
+            SolverError,
+            "members 0, 1 of the batch: no convergence",
+        ),
+        (
+            lambda b: cg(lambda p, q: helmholtz(q, p, 0.1), b, b.members[0]),
+            LayoutError,
+            "has None members, b has 2",
+        ),
+        (lambda b: cg(lambda p, q: None, b, callback=print), ParameterError, "solved without a callback"),
+        (
+            lambda b: cg(lambda p, q: None, b, check_interval=4),
+            ParameterError,
+            "the host looks at every iteration",
+        ),
+        (lambda b: cg(3, b), ParameterError, "the operator is a function"),
+        (
+            lambda b: vectors_of("b", b).update([(b, 1, [(np.ones(3), b.like())])]),
+            LayoutError,
+            r"factors of shape \(3,\)",
+        ),
+    ],
+)
+def test_mistakes_name_the_member(solve, error, match):
+    with pytest.raises(error, match=match):
+        solve(batch_of(sources(Lattice(4, 4), Real(), 2)))
+    bad = batch_of(sources(Lattice(4, 4), Real(), 2))
+    bad[0, 0, 1] = np.nan
+    with pytest.raises(SolverError, match="member 1 of the batch: b has infinities or nan"):
+        cg(lambda p, q: helmholtz(q, p, 0.1), bad)
