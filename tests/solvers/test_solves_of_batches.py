@@ -54,7 +54,7 @@ def sources(lattice, element, members, **options):
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_each_member_has_the_history_that_it_has_alone(precision, ranks):
     rtol = 1e-9 if precision == "float64" else 1e-5
-    masses = np.array([0.02, 0.6, 40.0])  # which take different numbers of iterations
+    masses = np.array([0.05, 3.0, 40.0])  # which take different numbers of iterations
 
     def run():
         singles = sources(Lattice(6, 8), Real(), 3, precision=precision)
