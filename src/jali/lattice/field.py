@@ -210,8 +210,8 @@ class Field(FieldArithmetic):
                 f"like changes element, precision, storage, boundary, name and over, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
-        an_array = self.borrowed is not None and options["over"] == ALL
-        if an_array and "storage" in options and "storage" not in changes:
+        kept_alike = "storage" in options and "storage" not in changes
+        if self.borrowed is not None and kept_alike and options["over"] == ALL:
             options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
@@ -602,14 +602,13 @@ class Field(FieldArithmetic):
         return mask_of(self.over, np.ix_(*(np.arange(o, o + n) for o, n in ranges)))
 
     def _chosen_sites(self, chosen: Selection, index: Any) -> np.ndarray | None:
-        """Which sites of a selection this field has, `(*chosen.lead)`; None for all of them. Raises LayoutError where it has none."""
+        """Which sites of a selection this field has, `(*chosen.lead)`; None for all of them. Raises LayoutError where sites are named one
+        by one and it has none of them."""
         if self.over is ALL:
             return None
         inside = mask_of(self.over, chosen.coordinates_of_sites())
-        if inside.size and not inside.any():
-            raise LayoutError(
-                f"{self.name} lives on {self.over} and has no site of {self.name}[{value_shown(index)}]"
-            )
+        if inside.size and not inside.any() and not chosen.sliced:
+            raise LayoutError(f"{self.name} lives on {self.over} and has no site at {value_shown(index)}")
         return inside
 
     def _is_box(self, part: Part) -> bool:
