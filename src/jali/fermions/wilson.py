@@ -71,9 +71,9 @@ class WilsonDirac:
     """The Wilson Dirac operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) and a bare mass.
 
     `apply(psi, out)` writes D psi into `out` and returns it; a new field is made when `out` is left out. Likewise `adjoint`
-    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`, which finds `normal_inner` beside it). Raises LayoutError for spinors that do not fit
-    the links: across an open edge of the links the spinor is open, too; signs and phases are those of the spinor alone. Spinors on one
-    colour are those of `hop` and of `even_odd`.
+    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`, which finds `normal_inner` beside it). Raises
+    LayoutError for spinors that do not fit the links: across an open edge of the links the spinor is open, too; signs and phases are those
+    of the spinor alone. Spinors on one colour are for `hop` and `even_odd`.
     """
 
     def __init__(self, U: Any, mass: float):

@@ -66,7 +66,7 @@ def domain_of_call(
                     f"sites; {field.name} lives on {field.over}"
                 )
             reads = [(offset, "reads") for offset in analysis.reads.get(slot, ())]
-            for offset, does in [*reads, *([(here, "writes")] if slot in analysis.writes else [])]:
+            for offset, does in [*([(here, "writes")] if slot in analysis.writes else []), *reads]:
                 source = program.offset_of_user(offset)
                 wanted = field.over if sum(source) % 2 == 0 else field.over.opposite
                 symbol = program.fields[slot]
@@ -137,10 +137,10 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
             f"jali.join: out is a field of {even.element} on all sites of {even.lattice}, not {value_shown(out)}"
         )
     for part in (even, odd):
-        out.assign(part, _partly=True)
+        out._assign(part, True)
     return out
 
 
 def with_zeros(field: Field) -> Field:
     """A field on all sites, of the values of one on a colour and of zeros elsewhere."""
-    return field.like(over=ALL).assign(field, _partly=True)
+    return field.like(over=ALL)._assign(field, True)

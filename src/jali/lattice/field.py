@@ -92,12 +92,15 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.storage_formats`, how values are kept in memory (by
-    default numbers of that precision; `float32` under `float64` halves the traffic). `over` are its sites: `ALL`, or one colour, `EVEN` or
-    `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and functions run where it is. `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
-    `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
-    LayoutError for unknown precisions, conditions, shapes and colours.
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of
+    `jali.codegen.storage_formats`, how values are kept in memory (by default numbers of that precision; `float32` under `float64` halves
+    the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see `Boundary`. `over` are its
+    sites: `ALL`, or one colour, `EVEN` or `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and
+    functions run where it is.
+
+    `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every rank receives the
+    values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory
+    is jali's own. Raises LayoutError for unknown precisions, conditions, shapes and colours.
     """
 
     VECTORS_IN = (
@@ -236,12 +239,16 @@ class Field(FieldArithmetic):
         """`on(EVEN)` and `on(ODD)`, which `jali.join` puts together again."""
         return self.on(EVEN), self.on(ODD)
 
-    def assign(self, other: Field, *, _partly: bool = False) -> Field:
+    def assign(self, other: Field) -> Field:
         """Copies the values of another field on the same lattice, of any precision. Returns self.
 
         Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
         A field on one colour takes what a field on all sites has there.
         """
+        return self._assign(other, False)
+
+    def _assign(self, other: Field, partly: bool) -> Field:
+        """Assigns; `partly`: a field on all sites may keep its values where one on a colour gives none."""
         if not isinstance(other, Field):
             raise LayoutError(f"a field is assigned, not {value_shown(other)}; f[...] = array sets values")
         if other.lattice is not self.lattice:
@@ -249,12 +256,12 @@ class Field(FieldArithmetic):
                 f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "
                 f"({what_differs(other.lattice, self.lattice)})"
             )
-        if not _partly:
+        if not partly:
             check_gives_all(other, self)
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
-            return other._expression().store(self, _partly)
+            return other._expression().store(self, partly)
         self._writable()
         other.check_set()
         mine, theirs = self.borrowed, other.borrowed
@@ -273,7 +280,7 @@ class Field(FieldArithmetic):
             elif other.layout is self.layout and other.over is self.over:
                 copy = recode_on_lattice(self, other, precision)
             elif self.lattice.gpu is not None or other.over is not self.over:
-                other._expression().store(self, _partly)
+                other._expression().store(self, partly)
                 self._share_counts(other)
                 return self
             else:
