@@ -207,6 +207,19 @@ def u1_2d() -> Figure:
     return figure
 
 
+def red_black() -> Figure:
+    found, _ = run("red_black.py")
+    figure, (left, right) = axes(2)
+    left.imshow(found["potential"][...], cmap="RdBu")
+    left.set(title="the potential of four charges", xticks=[], yticks=[])
+    left.grid(False)
+    for (name, history), color in zip(found["histories"].items(), (REFERENCE, MEAN, "C1"), strict=True):
+        right.loglog(list(history), list(history.values()), color=color, label=name)
+    right.set(title="residual", xlabel="sweeps")
+    right.legend()
+    return figure
+
+
 def waves() -> Figure:
     found, _ = run("waves.py")
     u, _ = found["shoot"]((30, 5), found["receivers"], steps=170)
@@ -321,6 +334,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "potts.py": potts,
     "o3_overrelaxation.py": o3_overrelaxation,
     "heat.py": heat,
+    "red_black.py": red_black,
     "waves.py": waves,
     "su3.toml": lambda: run_of("su3.toml"),
     "su2.toml": lambda: run_of("su2.toml"),

@@ -19,7 +19,6 @@ DENIED = {
     "staggered": ("jali.fermions", r"stagger"),
     "domain-wall": ("jali.fermions", r"domain"),
     "multigrid": ("jali.solvers", r"multigrid|deflat"),
-    "even-odd preconditioning": ("jali.fermions", r"even|odd|schur"),
     "GMRES, MINRES or BiCGStab": ("jali.solvers", r"gmres|minres|bicg"),
     "quasi-Newton": ("jali.solvers", r"bfgs|newton"),
     "Sp(n)": ("jali.gauge", r"^(Sp|SO|G2)$"),

@@ -41,6 +41,7 @@ EXPECTED = {
     "pion_from_ensemble": r"by a gauge transformation \d\.\de-(09|1\d)",
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
     "potts": r"q = 3: bonds 0\.7[89]\d+.* exact 0\.788675",
+    "red_black": r"red-black +200 sweeps.*difference \d\.\de-09",
     "su2_deconfinement": r"1\.85 ",
     "su2_higgs": r"beta 2\.3 kappa 0\.0: plaquette 0\.60\d+\(\d+\), .* known \(0\.602229",
     "u1_2d": r"4\.00 .* 0\.863523",

@@ -21,11 +21,14 @@ from jali import (
     Lattice,
     LayoutError,
     Matrix,
+    ParameterError,
     Real,
     Spinor,
     TraceError,
     Vector,
+    fft,
 )
+from jali.arrays import from_field
 from jali.comm.virtual import virtual_ranks
 from jali.lattice.algebra import inner, norm2
 from jali.solvers import cg
@@ -287,18 +290,66 @@ def test_sites_are_set_and_read_by_their_global_coordinates():
     assert f[...].sum() == 12
     f[[0, 1], [3, 0]] = [7.0, 8.0]
     assert f[[0, 1, 0], [3, 0, 0]].tolist() == [7, 8, 0]
-    for act in (lambda: f[0, 0], lambda: f.__setitem__((1, 1), 3.0)):
-        with pytest.raises(LayoutError, match=r"lives on ODD and has no site of .*\[\("):
+    for act in (lambda: f[0, 0], lambda: f.__setitem__((1, 1), 3.0), lambda: f[[0, 1], [0, 1]]):
+        with pytest.raises(LayoutError, match=r"lives on ODD and has no site at \("):
             act()
+    assert f[0, 2:3].tolist() == [0]  # a slice is a part of the array, whose other colour is zero
+
+
+def test_numpy_sees_zeros_and_means_are_of_their_own_sites():
+    f = filled(Lattice(4, 6), Vector(2))
+    even, values = f.on(EVEN), f[...]
+    inside = np.indices((4, 6)).sum(axis=0) % 2 == 0
+    assert np.isclose(even.mean(), values[inside].mean())
+    assert np.isclose((even + f).mean(), 2 * values[inside].mean())
+    assert np.isclose(np.mean(even), even.mean() / 2)
+    assert np.isclose(complex(even.norm2(wait=False)), np.linalg.norm(even) ** 2)
+    tiny = Field(Lattice(3, 1), Real(), boundary="open")
+    tiny[...] = [[1.0], [2.0], [6.0]]
+    assert tiny.on(EVEN).mean() == 3.5  # sites 0 and 2
+    assert tiny.on(ODD).mean() == 2.0
+    nowhere = Field(Lattice(1, 1), Real(), boundary="open", over=ODD)
+    assert nowhere[...] == 0
+    with pytest.raises(ParameterError, match="ODD has no sites of"):
+        nowhere.mean()
+
+
+def test_reports_count_the_sites_and_bytes_that_are_there():
+    lattice = Lattice(8, 8, 8)
+    out, x = Field(lattice, Real(), over=ODD), Field(lattice, Real(), over=EVEN)
+    text = around.bind(out, x).explain()
+    assert re.search(r"out on ODD +written +8 B +2 KiB +0 B ", text)
+    assert "256 sites, none of which reads a ghost" in text
+    assert "x on EVEN" in text
+    found = around.bind(out, x).simulate("perlmutter", extents=(64, 64, 64), grid=(2, 2, 4))
+    whole = around.bind(out.like(over=ALL), x.like(over=ALL), over=ODD)
+    assert str(found) == str(whole.simulate("perlmutter", extents=(64, 64, 64), grid=(2, 2, 4)))
+
+
+def test_halves_of_two_precisions_are_joined_in_the_wider_one():
+    even, odd = filled(Lattice(4, 6), Real()).split()
+    for parts in ((even.astype("float32"), odd), (even, odd.astype("float32"))):
+        assert jali.join(*parts).precision == "float64"
+    assert jali.join(*(part.like(storage="float16") for part in (even, odd))).stored.format.name == "float16"
+    mixed = even.like(boundary="antiperiodic"), odd
+    with pytest.raises(LayoutError, match="the odd one Boundary.periodic, periodic.; out= is"):
+        jali.join(*mixed)
+    assert jali.join(*mixed, out=even.like(over=ALL)).boundary == even.boundary
+
+
+def test_transforms_have_all_sites_and_arrays_are_of_all_sites():
+    f = filled(Lattice(4, 6), Complex())
+    even = f.on(EVEN)
+    assert np.allclose(fft.fftn(even)[...], np.fft.fftn(even[...]))
+    assert np.array_equal(fft.array_of(even).asarray(), even[...])
+    with pytest.raises(ParameterError, match="values at all sites, and .* lives on EVEN"):
+        fft.fftn(f, out=even)
+    with pytest.raises(LayoutError, match=r"lives on EVEN, and an array has all sites: .*to_dist\(field"):
+        from_field(even)
 
 
 def test_open_directions_may_have_odd_extents():
     """What a kernel loads behind the edge has the wrong colour there, and counts as zero."""
-
-    @jali.site_function
-    def around(X, out, x):
-        out[X] = sum(x[X + mu] + x[X - mu] for mu in X.directions())
-
     for ranks in (1, 2):
 
         def run():
@@ -314,6 +365,11 @@ def test_open_directions_may_have_odd_extents():
         virtual_ranks(ranks, run)
     with pytest.raises(LayoutError, match=r"direction 0 has 5 sites.*boundary=\{0: \"open\"\}"):
         Field(Lattice(5, 6), Real(), over=EVEN)
+
+
+@jali.site_function
+def around(X, out, x):
+    out[X] = sum(x[X + mu] + x[X - mu] for mu in X.directions())
 
 
 @jali.site_function
@@ -359,7 +415,7 @@ X2 = Lattice(4, 4)
         (
             lambda: own[Colouring(2, lambda x: x[0] % 2)[0]](on(EVEN), on(EVEN)),
             TraceError,
-            "own runs over colour 0 of 2, and .* has no site: it lives on EVEN",
+            "own runs over colour 0 of 2, and .*, which lives on EVEN: .* runs over EVEN or ODD",
         ),
         (lambda: both(on(EVEN), on(EVEN), on(EVEN)), TraceError, r"reads y at X \+ e0, where y has no site"),
         (
@@ -398,7 +454,7 @@ X2 = Lattice(4, 4)
         (
             lambda: Field(X2, Real(), over=Colouring(2, lambda x: x[0] % 2)[0]),
             LayoutError,
-            "not over <?Domain|not over",
+            "not over colour 0 of 2",
         ),
         (lambda: Field(Lattice(4, 3), Real(), over=ODD), LayoutError, "direction 1 has 3 sites"),
         (lambda: cg(lambda p, q: own(q, p), on(EVEN), x0=on(ODD)), LayoutError, "lives on ODD, b on EVEN"),

@@ -23,6 +23,7 @@ from jali.comm import Communicator
 from jali.comm.validation import flag, integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
+from jali.lattice.domain import ALL
 from jali.lattice.field import Field
 
 Scalar = Any  # a number of NumPy's
@@ -622,10 +623,15 @@ def from_field(field: Field) -> DistributedArray:
     """A DistributedArray whose memory is that of a field: what is written to one is in the other. Communicates nothing.
 
     Its shape is that of the field, the indices of an element last, and it is split as the lattice is. Raises LayoutError for a field
-    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are.
+    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are, and for one on a colour.
     """
     if not isinstance(field, Field):
         raise LayoutError(f"from_field takes a field, not a {type(field).__name__}")
+    if field.over is not ALL:
+        raise LayoutError(
+            f"{field.name} lives on {field.over}, and an array has all sites: DistributedArray.to_dist(field[...]) copies them, with zeros "
+            "elsewhere"
+        )
     if field.element.codec != "plain" or not field.stored.format.scalar or field.stored.format.packing:
         raise LayoutError(
             f"{field.name} keeps {field.stored} of each {field.element}, which are not the numbers of an array: "

@@ -16,6 +16,7 @@ from typing import Any
 from jali.beside import made_of
 from jali.errors import LayoutError
 from jali.fermions.wilson import WilsonDirac, wilson_hop_at
+from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.colours import join
 from jali.lattice.domain import EVEN, ODD, Domain
@@ -45,10 +46,10 @@ class EvenOdd:
         if not isinstance(D, WilsonDirac):
             raise LayoutError(f"the even-odd form is that of a WilsonDirac, not of {no_field(D)}")
         if over not in (EVEN, ODD):
-            raise LayoutError(f"the even-odd form lives over EVEN or ODD, not over {over}")
+            given = over if isinstance(over, Domain) else value_shown(over)
+            raise LayoutError(f"the even-odd form lives over EVEN or ODD, not over {given}")
         self.D = D
         self.over = EVEN if over == EVEN else ODD
-        self.diagonal = D.mass + D.lattice.ndim
         if self.diagonal == 0:
             raise LayoutError(
                 f"the mass {D.mass:g} makes the diagonal of the operator zero, which has no inverse on one colour"
@@ -57,6 +58,11 @@ class EvenOdd:
 
     def __repr__(self) -> str:
         return f"EvenOdd({self.D!r}, over={self.over})"
+
+    @property
+    def diagonal(self) -> float:
+        """m + d, what D has at a site by itself."""
+        return self.D.mass + self.D.lattice.ndim
 
     def apply(self, psi: Field, out: Field | None = None) -> Field:
         """A psi = (m + d) psi - H H psi / (4 (m + d))."""
@@ -74,34 +80,40 @@ class EvenOdd:
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
         """A^dagger A psi, and its inner product with psi, from the last kernel; with `wait=False` a `Scalar`."""
         half = self._applied(psi)
-        out = self.D._out(half, out)
+        out = self._out(half, out)
         arguments = self._hopped(half, True)
         return out, apply_inner(_diagonal_and_hop, psi, out, *arguments, wait=wait)
 
     def prepare(self, b: Field, out: Field | None = None) -> Field:
         """b_o - D_oe D_ee^-1 b_e = b_o + H_oe b_e / (2 (m + d)), of a spinor field `b` on all sites."""
-        self.D._check(b)
+        self.D._check_all_sites(b)
         other = self._part("source", b, self.over.opposite)
         mine = self._part("own source", b, self.over)
-        out = self.D._out(mine, out)
-        self._check(out)
+        out = self._out(mine, out)
         _diagonal_and_hop(out, mine, other, self.D.links, 1.0, 0.5 / self.diagonal, False)
         return out
 
     def reconstruct(self, x: Field, b: Field, out: Field | None = None) -> Field:
-        """The solution on all sites, from that on `over` and the right-hand side: there `x`, elsewhere D_ee^-1 (b_e - D_eo x)."""
+        """The solution on all sites, from that on `over` and the right-hand side: there `x`, elsewhere D_ee^-1 (b_e - D_eo x).
+
+        Written into `out`, or into a new field like `b`. Raises LayoutError where x and b have other boundaries.
+        """
         self._check(x)
-        self.D._check(b)
+        self.D._check_all_sites(b)
+        if x.boundary != b.boundary:
+            raise LayoutError(
+                f"{x.name} is {x.boundary}, {b.name} is {b.boundary}: a solution has the boundary of its right-hand side"
+            )
         source = self._part("source", b, self.over.opposite)
         found = source.like()
         _diagonal_and_hop(found, source, x, self.D.links, 1 / self.diagonal, 0.5 / self.diagonal, False)
-        return join(*((found, x) if self.over is ODD else (x, found)), out)
+        return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
 
     # ---- its parts ---------------------------------------------------------------------------------------
 
     def _run(self, psi: Field, out: Field | None, adjoint: bool) -> Field:
         self._check(psi)
-        out = self.D._out(psi, out)
+        out = self._out(psi, out)
         _diagonal_and_hop(out, *self._hopped(psi, adjoint))
         return out
 
@@ -124,6 +136,11 @@ class EvenOdd:
         if known is None or known is psi or not known.is_like(psi, over=over):
             known = self._fields[name] = psi.like(over=over)
         return known
+
+    def _out(self, psi: Field, out: Field | None) -> Field:
+        out = self.D._out(psi, out)
+        self._check(out)
+        return out
 
     def _check(self, psi: Any) -> None:
         self.D._check(psi)

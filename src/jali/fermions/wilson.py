@@ -23,7 +23,7 @@ from jali.errors import LayoutError, ParameterError
 from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 from jali.lattice.algebra import inner
-from jali.lattice.base import no_field
+from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
@@ -71,8 +71,9 @@ class WilsonDirac:
     """The Wilson Dirac operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) and a bare mass.
 
     `apply(psi, out)` writes D psi into `out` and returns it; a new field is made when `out` is left out. Likewise `adjoint`
-    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`, which finds `normal_inner` beside it). Raises LayoutError for spinors that do not fit
-    the links: across an open edge of the links the spinor is open, too; signs and phases are those of the spinor alone.
+    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`, which finds `normal_inner` beside it). Raises
+    LayoutError for spinors that do not fit the links: across an open edge of the links the spinor is open, too; signs and phases are those
+    of the spinor alone. Spinors on one colour are for `hop` and `even_odd`.
     """
 
     def __init__(self, U: Any, mass: float):
@@ -107,7 +108,8 @@ class WilsonDirac:
         return f"WilsonDirac({self.links[0].element} on {self.lattice}, mass {self.mass:g})"
 
     def even_odd(self, over: Domain = ODD) -> EvenOdd:
-        """The operator on half of the sites from which a solution on all of them follows."""
+        """The operator on half of the sites from which a solution on all of them follows: see `EvenOdd`. Raises LayoutError where the mass
+        is -d, and for other sites than `ODD` and `EVEN`."""
         from jali.fermions.even_odd import EvenOdd
 
         return EvenOdd(self, over)
@@ -130,7 +132,12 @@ class WilsonDirac:
         self._check(psi)
         if out is None:
             out = psi.like() if psi.over is ALL else psi.like(over=psi.over.opposite)
-        _hop(self._out(psi, out), psi, self.links, adjoint)
+        out = self._out(psi, out)
+        if psi.over is not ALL and out.over is psi.over:
+            raise LayoutError(
+                f"a hop leads from {psi.over} sites to {psi.over.opposite} ones, and {out.name} lives on {out.over}"
+            )
+        _hop(out, psi, self.links, adjoint)
         return out
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
@@ -150,7 +157,7 @@ class WilsonDirac:
 
     def _applied(self, psi: Field) -> Field:
         """D psi, in a field that is kept."""
-        self._check(psi)
+        self._check_all_sites(psi)
         between = self._between
         if between is None or not between.is_like(psi):
             between = self._between = psi.like()
@@ -162,6 +169,11 @@ class WilsonDirac:
         if psi.element != Spinor(self.colours):
             raise LayoutError(
                 f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"
+            )
+        if psi.lattice is not self.lattice:
+            raise LayoutError(
+                f"{self!r} acts on fields of its own lattice, {psi.name} lives on {psi.lattice} "
+                f"({what_differs(psi.lattice, self.lattice)})"
             )
         for mu, link in enumerate(self.links):
             condition, of_spinor = link.boundary.conditions[mu], psi.boundary.conditions[mu]
@@ -177,8 +189,16 @@ class WilsonDirac:
                     "GaugeField(lattice, group).assign(U)"
                 )
 
-    def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+    def _check_all_sites(self, psi: Any) -> None:
         self._check(psi)
+        if psi.over is not ALL:
+            raise LayoutError(
+                f"{self!r} reads and writes both colours, and {psi.name} lives on {psi.over}: jali.join(even, odd) is a spinor on all sites; "
+                "D.hop leads from one colour to the other, and D.even_odd() acts on one"
+            )
+
+    def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+        self._check_all_sites(psi)
         out = self._out(psi, out)
         operator(out, psi, self.links, self.mass)
         return out

@@ -22,6 +22,8 @@ from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.borrowed_arrays import element_of
+from jali.lattice.colours import with_zeros
+from jali.lattice.domain import ALL
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 
@@ -41,8 +43,8 @@ def layout_of_field(field: Field) -> Layout:
 def array_of(field: Field) -> DistributedArray:
     """The values of a field as a distributed array, split as its lattice; on a device one of CuPy or PyTorch.
 
-    A wrapped field (`Lattice.wrap`) is its array, others are copied. Raises ParameterError for a field on a device where
-    neither library is installed.
+    A wrapped field (`Lattice.wrap`) is its array, others are copied; a field on a colour has zeros elsewhere. Raises ParameterError
+    for a field on a device where neither library is installed.
     """
     if not isinstance(field, Field):
         raise ParameterError(f"array_of takes a Field, not {no_field(field)}")
@@ -67,6 +69,8 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     dtype = field.element.numpy_dtype(field.precision)
     local = _device_namespace(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
     plain = field.element if field.element.codec == "plain" else _element(dtype, layout, field.lattice)
+    if field.over is not ALL:
+        field = with_zeros(field)
     _wrapped(field.lattice, local, plain).assign(field)
     return DistributedArray.of(layout, local), True
 
@@ -117,6 +121,10 @@ def transformed_field(
     if out is not None and not (isinstance(out, Field) and out.lattice is lattice):
         raise ParameterError(
             f"the result of a transform of a field goes into a field on {lattice}, not into {no_field(out)}"
+        )
+    if out is not None and out.over is not ALL:
+        raise ParameterError(
+            f"the result of a transform has values at all sites, and {out.name} lives on {out.over}; take a field on ALL sites as out"
         )
     if x.element.type.kind not in ("real", "complex", "int"):
         raise ParameterError(f"transforms are of numbers, not of a field of {x.element}")

@@ -7,11 +7,13 @@ fields are stored: `core/halo/storage.hpp` does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.codegen.arithmetics import widest
 from jali.codegen.ir import offset_text
 from jali.errors import LayoutError, TraceError
 from jali.files import value_shown
@@ -28,7 +30,8 @@ def colour_of_field(over: Any, lattice: Any, conditions: Sequence[str]) -> Domai
     if over == ALL:
         return ALL
     if over not in (EVEN, ODD):
-        raise LayoutError(f"a field lives on ALL sites, on EVEN or on ODD ones, not over {value_shown(over)}")
+        given = over if isinstance(over, Domain) else value_shown(over)
+        raise LayoutError(f"a field lives on ALL sites, on EVEN or on ODD ones, not over {given}")
     for d, (extent, condition) in enumerate(zip(lattice.extents, conditions, strict=True)):
         if extent % 2 and condition != "open":
             raise LayoutError(
@@ -63,7 +66,7 @@ def domain_of_call(
                     f"sites; {field.name} lives on {field.over}"
                 )
             reads = [(offset, "reads") for offset in analysis.reads.get(slot, ())]
-            for offset, does in [*reads, *([(here, "writes")] if slot in analysis.writes else [])]:
+            for offset, does in [*([(here, "writes")] if slot in analysis.writes else []), *reads]:
                 source = program.offset_of_user(offset)
                 wanted = field.over if sum(source) % 2 == 0 else field.over.opposite
                 symbol = program.fields[slot]
@@ -71,6 +74,11 @@ def domain_of_call(
                 there = f"{does} {symbol.name} at {offset_text(source)}"
                 if domain == ALL:
                     domain, first = wanted, f", since it {there} (at {line})"
+                elif domain.colouring is not None:
+                    raise TraceError(
+                        f"{program.name} runs over {domain}, and {there}, which lives on {field.over}: a call with such a field runs over "
+                        f"EVEN or ODD, or is given no domain; a colouring runs over fields on ALL sites\n  at {line}"
+                    )
                 elif domain != wanted:
                     raise TraceError(
                         f"{program.name} runs over {domain}{first}, and {there}, where {symbol.name} has no site: it lives on {field.over}\n"
@@ -85,10 +93,19 @@ def mask_of(over: Domain, coordinates: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(odd == (over is ODD))
 
 
-def join(even: Field, odd: Field, out: Field | None = None) -> Field:
-    """The field that has the sites of both: a new one, or `out`. What `Field.split` took apart.
+def sites_of(over: Domain, extents: Sequence[int], origin: Sequence[int] = ()) -> int:
+    """How many sites of a box are of ALL, EVEN or ODD; `origin` are the coordinates of its first site, zeros by default."""
+    sites = math.prod(extents)
+    if over is ALL:
+        return sites
+    first = sum(origin) % 2 == (over is ODD)  # in a box of odd extents its colour has one site more
+    return (sites + first) // 2
 
-    Raises LayoutError unless one is over EVEN and the other over ODD, of one lattice and element.
+
+def join(even: Field, odd: Field, out: Field | None = None) -> Field:
+    """The field that has the sites of both: `out`, or a new one of the wider precision. What `Field.split` took apart.
+
+    Raises LayoutError unless one is over EVEN and the other over ODD, of one lattice and element, for a new field also of one boundary.
     """
     from jali.lattice.field import Field
 
@@ -103,7 +120,13 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
             f"jali.join takes two fields of one lattice and element, not {even.element} on {even.lattice} and {odd.element} on {odd.lattice}"
         )
     if out is None:
-        out = even.like(over=ALL)
+        if even.boundary != odd.boundary:
+            raise LayoutError(
+                f"jali.join: the even field is {even.boundary}, the odd one {odd.boundary}; out= is a field of the boundary that is meant"
+            )
+        kept_alike = (even.precision, even.format) == (odd.precision, odd.format)
+        changes = {} if kept_alike else {"precision": widest((even.precision, odd.precision))}
+        out = even.like(over=ALL, **changes)
     if (
         not isinstance(out, Field)
         or out.over is not ALL
@@ -114,5 +137,10 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
             f"jali.join: out is a field of {even.element} on all sites of {even.lattice}, not {value_shown(out)}"
         )
     for part in (even, odd):
-        out.assign(part, _partly=True)
+        out._assign(part, True)
     return out
+
+
+def with_zeros(field: Field) -> Field:
+    """A field on all sites, of the values of one on a colour and of zeros elsewhere."""
+    return field.like(over=ALL)._assign(field, True)

@@ -94,13 +94,16 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.storage_formats`, how values are kept in memory (by
-    default numbers of that precision; `float32` under `float64` halves the traffic). `over` are its sites: `ALL`, or one colour, `EVEN` or
-    `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and functions run where it is. With a `batch`
-    there are so many elements at each site: functions run for every one of them, sums are arrays, `members` takes some. `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
-    `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
-    LayoutError for unknown precisions, conditions, shapes and colours.
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of
+    `jali.codegen.storage_formats`, how values are kept in memory (by default numbers of that precision; `float32` under `float64` halves
+    the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see `Boundary`. `over` are its
+    sites: `ALL`, or one colour, `EVEN` or `ODD`, of a lattice whose extents are even (open directions may be odd): half the memory, and
+    functions run where it is. With a `batch` there are so many elements at each site: functions run for every one of them, sums are
+    arrays, `members` takes some.
+
+    `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every rank receives the
+    values; sites of the other colour are zero and stay so. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory
+    is jali's own. Raises LayoutError for unknown precisions, conditions, shapes and colours.
     """
 
     VECTORS_IN = (
@@ -235,8 +238,8 @@ class Field(FieldArithmetic):
                 f"like changes element, precision, storage, boundary, name, over and batch, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
-        an_array = self.borrowed is not None and options["over"] == ALL
-        if an_array and "storage" in options and "storage" not in changes:
+        kept_alike = "storage" in options and "storage" not in changes
+        if self.borrowed is not None and kept_alike and options["over"] == ALL:
             options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
@@ -281,12 +284,16 @@ class Field(FieldArithmetic):
         """`on(EVEN)` and `on(ODD)`, which `jali.join` puts together again."""
         return self.on(EVEN), self.on(ODD)
 
-    def assign(self, other: Field, *, _partly: bool = False) -> Field:
+    def assign(self, other: Field) -> Field:
         """Copies the values of another field on the same lattice, of any precision. Returns self.
 
         Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
         A field on one colour takes what a field on all sites has there.
         """
+        return self._assign(other, False)
+
+    def _assign(self, other: Field, partly: bool) -> Field:
+        """Assigns; `partly`: a field on all sites may keep its values where one on a colour gives none."""
         if not isinstance(other, Field):
             raise LayoutError(f"a field is assigned, not {value_shown(other)}; f[...] = array sets values")
         if other.lattice is not self.lattice:
@@ -294,14 +301,14 @@ class Field(FieldArithmetic):
                 f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "
                 f"({what_differs(other.lattice, self.lattice)})"
             )
-        if not _partly:
+        if not partly:
             check_gives_all(other, self)
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
-            return other._expression().store(self, _partly)
+            return other._expression().store(self, partly)
         if other.batch != self.batch or self.listed_members is not None or other.listed_members is not None:
-            return other._expression().store(self, _partly)
+            return other._expression().store(self, partly)
         self._writable()
         other.check_set()
         mine, theirs = self.borrowed, other.borrowed
@@ -320,7 +327,7 @@ class Field(FieldArithmetic):
             elif other.layout is self.layout and other.over is self.over and self.batch is None:
                 copy = recode_on_lattice(self, other, precision)
             elif self.lattice.gpu is not None or other.over is not self.over or other.layout is self.layout:
-                other._expression().store(self, _partly)
+                other._expression().store(self, partly)
                 self._share_counts(other)
                 return self
             else:
@@ -696,14 +703,13 @@ class Field(FieldArithmetic):
         return mask_of(self.over, np.ix_(*(np.arange(o, o + n) for o, n in ranges)))
 
     def _chosen_sites(self, chosen: Selection, index: Any) -> np.ndarray | None:
-        """Which sites of a selection this field has, `(*chosen.lead)`; None for all of them. Raises LayoutError where it has none."""
+        """Which sites of a selection this field has, `(*chosen.lead)`; None for all of them. Raises LayoutError where sites are named one
+        by one and it has none of them."""
         if self.over is ALL:
             return None
         inside = mask_of(self.over, chosen.coordinates_of_sites())
-        if inside.size and not inside.any():
-            raise LayoutError(
-                f"{self.name} lives on {self.over} and has no site of {self.name}[{value_shown(index)}]"
-            )
+        if inside.size and not inside.any() and not chosen.sliced:
+            raise LayoutError(f"{self.name} lives on {self.over} and has no site at {value_shown(index)}")
         return inside
 
     def _is_box(self, part: Part) -> bool:

@@ -22,10 +22,11 @@ from jali.codegen.lines import trace_error, user_line
 from jali.codegen.operation import Operation
 from jali.codegen.types import Complex, Element, Hermitian, Integer, Matrix, Real, Type, Vector
 from jali.codegen.values import METHODS, Value
-from jali.errors import LayoutError
+from jali.errors import LayoutError, ParameterError
 from jali.files import name_shown, value_shown
 from jali.lattice.base import no_field, what_differs
-from jali.lattice.domain import ALL
+from jali.lattice.colours import sites_of
+from jali.lattice.domain import ALL, Domain
 from jali.lattice.recorded_calls import (
     NUMBER,
     Call,
@@ -224,9 +225,15 @@ class FieldArithmetic:
         return self._summed(kernels.sum_of_components, fast=fast, wait=wait)
 
     def mean(self, axis: Any = None, *, fast: bool = False, wait: bool = True) -> Any:
-        """Mean of all sites and components, as `f[...].mean()`."""
+        """Mean of its sites and components: as `f[...].mean()`, but of a field on a colour only the sites of that colour count."""
         _refuse_axis("mean", axis)
-        return self.sum(fast=fast, wait=wait) / self.size
+        mine = self._expression()
+        sites = sites_of(mine.over, mine.lattice.extents)
+        if sites == 0:
+            raise ParameterError(
+                f"{mine.over} has no sites of {mine.lattice}, and of no numbers there is no mean"
+            )
+        return self.sum(fast=fast, wait=wait) / (sites * math.prod(mine.element().numpy_shape))
 
     def max(self, axis: Any = None, *, wait: bool = True) -> Any:
         """The largest of all real or whole numbers, as `f[...].max()`; NaN if there is one."""
@@ -435,15 +442,19 @@ class FieldExpression(FieldArithmetic):
         return self._computed(_boundary_of(self) if boundary is None else boundary)
 
     def _computed(self, boundary: Any) -> Any:
-        over = next((field.over for field in self.members if field.over is not ALL), ALL)
-        if over is not ALL and boundary is None:  # odd extents are possible where it is open
-            boundary = self.members[0].boundary
+        if boundary is None:  # odd extents are possible where a field on a colour is open
+            boundary = next((field.boundary for field in self.members if field.over is not ALL), None)
         batch = next((field.batch for field in self.members if field.batch is not None), None)
         return self.store(
             self.lattice.field(
-                self.element(), precision=self._precision, boundary=boundary, over=over, batch=batch
+                self.element(), precision=self._precision, boundary=boundary, over=self.over, batch=batch
             )
         )
+
+    @property
+    def over(self) -> Domain:
+        """Where all of its fields are: ALL sites, or the colour of those that are on one."""
+        return next((field.over for field in self.members if field.over is not ALL), ALL)
 
     def store(self, target: Any, partly: bool = False) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field. `partly`: a field on all sites may keep its values

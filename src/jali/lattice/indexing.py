@@ -34,15 +34,16 @@ class Selection:
     """The sites that an index names.
 
     `lead` is the shape in which ranks bring sites together, `shape` that of the result, first direction first. `components` is
-    the index into the element, () for all of it.
+    the index into the element, () for all of it. `sliced`: some direction has a slice, so that not every site is named by itself.
     """
 
     lead: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def __init__(self, extents: tuple[int, ...], components: tuple[Any, ...]):
+    def __init__(self, extents: tuple[int, ...], components: tuple[Any, ...], sliced: bool):
         self.extents = extents
         self.components = components
+        self.sliced = sliced
 
     @property
     def everything(self) -> bool:
@@ -72,7 +73,7 @@ class _Slices(Selection):
     def __init__(
         self, extents: tuple[int, ...], components: tuple[Any, ...], ranges: list[range], kept: list[bool]
     ):
-        super().__init__(extents, components)
+        super().__init__(extents, components, any(kept))
         self.ranges = ranges
         self.kept = kept
         self.lead = tuple(len(r) for r in reversed(ranges))
@@ -117,8 +118,14 @@ class _Slices(Selection):
 class _Listed(Selection):
     """Lists or masks among the indices: sites one by one."""
 
-    def __init__(self, extents: tuple[int, ...], components: tuple[Any, ...], coordinates: list[np.ndarray]):
-        super().__init__(extents, components)
+    def __init__(
+        self,
+        extents: tuple[int, ...],
+        components: tuple[Any, ...],
+        sliced: bool,
+        coordinates: list[np.ndarray],
+    ):
+        super().__init__(extents, components, sliced)
         together = np.broadcast_arrays(*coordinates)
         self.shape = together[0].shape
         self.coordinates = [c.ravel() for c in together]
@@ -165,7 +172,8 @@ def select(name: str, extents: tuple[int, ...], element_shape: tuple[int, ...], 
     if all(item == slice(None) for item in components):
         components = ()
     if any(isinstance(item, np.ndarray) for item in sites):
-        return _Listed(extents, components, _coordinates(items, extents, rest))
+        sliced = any(isinstance(item, slice) for item in sites)
+        return _Listed(extents, components, sliced, _coordinates(items, extents, rest))
     ranges, kept = [], []
     for axis, (item, n) in enumerate(zip(sites, extents, strict=True)):
         kept.append(isinstance(item, slice))

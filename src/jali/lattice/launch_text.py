@@ -14,6 +14,8 @@ from typing import Any
 from jali import _core
 from jali.amounts import counted, size_text
 from jali.lattice.binding import BoundKernel
+from jali.lattice.colours import sites_of
+from jali.lattice.domain import ALL
 from jali.lattice.updates import Part, SplitUpdate, Update
 
 
@@ -85,12 +87,18 @@ def _memory(kernel: BoundKernel) -> list[str]:
     for slot, described in enumerate(kernel.program.fields):
         if slot not in reads and slot not in writes:
             continue
-        storage = kernel.fields[slot].storage
+        field = kernel.fields[slot]
+        storage, layout = field.storage, field.layout
         use = " and ".join(what for what, slots in (("read", reads), ("written", writes)) if slot in slots)
-        box = storage.site_bytes * storage.layout.sites
+        box = storage.site_bytes * sites_of(
+            field.over, kernel.lattice.local_extents, kernel.lattice.local_origin
+        )
+        odd = any(n % 2 for n in kernel.lattice.extents)  # then there is memory for the other colour, too
+        kept = storage.site_bytes * layout.sites if odd else box
+        name = described.name if field.over is ALL else f"{described.name} on {field.over}"
         lines.append(
-            f"  {described.name:<22}{use:<12}{size_text(storage.site_bytes):>10}{size_text(box):>12}"
-            f"{size_text(max(0, storage.nbytes - box)):>12}   {storage.address:#x}"
+            f"  {name:<22}{use:<12}{size_text(storage.site_bytes):>10}{size_text(box):>12}"
+            f"{size_text(max(0, storage.nbytes - kept)):>12}   {storage.address:#x}"
         )
     return lines
 

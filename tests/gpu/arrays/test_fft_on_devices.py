@@ -276,6 +276,16 @@ def test_fields_stay_on_their_devices(grid: tuple[int, ...], device: str) -> Non
     jali.virtual_ranks(math.prod(grid), body)
 
 
+def test_fields_on_a_colour_have_zeros_elsewhere(device: str) -> None:
+    fake_cupy.use(device, 0)
+    lattice = Lattice(4, 6, device=device)
+    even = Field(lattice, Complex(), over=jali.EVEN)
+    even[...] = numbers((4, 6), "complex128")
+    found = fft.fftn(even)
+    assert found.over is jali.ALL
+    assert np.allclose(found[...], np.fft.fftn(even[...]))
+
+
 def test_fields_of_a_device_need_a_library_of_arrays_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ArrayNamespace, "installed", property(lambda self: False))
     lattice = Lattice(4, 4, device="cuda")
