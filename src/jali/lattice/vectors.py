@@ -204,6 +204,11 @@ class FieldVectors:
 
     def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
         """Of two fields their inner product, which is exact and complete; of a function this rank's part."""
+        if x.batch is not None:
+            raise LayoutError(
+                f"{x.name} has a batch of {x.batch}, and this solver is about one vector: solve for each member, f.members[k], or for all "
+                "of them with jali.solvers.cg"
+            )
         if callable(y):
             found = y(x.local())
             ranks = x.lattice.communicator

@@ -13,6 +13,7 @@ from jali.comm.virtual import virtual_ranks
 sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 
 from test_batches import run_batch
+from test_views_of_batches import run_views
 
 
 @pytest.mark.short(3)
@@ -26,6 +27,13 @@ def test_members_have_the_bits_of_the_host(seed, precision, storage, device):
     assert found == run_batch(seed, extents, members, "cpu", precision, storage)
 
 
+@pytest.mark.parametrize(
+    ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]
+)
+def test_views_of_one_memory_have_the_bits_of_the_host(precision, storage, device):
+    assert run_views(device, precision, storage) == run_views("cpu", precision, storage)
+
+
 @TWO_DEVICES
 @pytest.mark.short(2)
 @pytest.mark.ranks(2)
@@ -35,3 +43,10 @@ def test_ranks_of_devices_too(seed, monkeypatch):
     extents = [(4, 12), (8, 6), (4, 2, 8), (2, 4, 2, 8)][seed]
     found = virtual_ranks(2, lambda: run_batch(seed, extents, 1 + seed, "cuda"))
     assert found == [run_batch(seed, extents, 1 + seed)] * 2
+
+
+@TWO_DEVICES
+@pytest.mark.ranks(2)
+def test_views_on_ranks_of_devices_too(monkeypatch):
+    use_fake_gpus(monkeypatch, 2)
+    assert virtual_ranks(2, lambda: run_views("cuda")) == [run_views()] * 2
