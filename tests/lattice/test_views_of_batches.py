@@ -111,7 +111,7 @@ def test_members_that_are_written_and_read_by_another_view_are_refused(call, sha
             call(batch())
         return
     with pytest.raises(
-        LayoutError, match=rf"has the same memory as f.* \(member {shared}\).* pass a copy of one"
+        LayoutError, match=rf"writes f.*, which has members? {shared} in common with f.* pass a copy of one"
     ):
         call(batch())
 
@@ -222,6 +222,49 @@ DOUBLE = SiteOperator(double, double, (4, 6))
 def test_what_is_about_single_fields_says_so(call, error, match):
     with pytest.raises(error, match=match):
         call(batch())
+
+
+@jali.site_function
+def scaled(X, out, x, s):
+    out[X] = s[(X.member + 1) % 4] * x[X]
+
+
+@jali.site_function
+def combined(X, out, x, c):
+    out[X] = sum(c[a, X.member] * x[X, a] for a in range(4))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_arrays_that_stay_are_indexed_by_the_member(ranks):
+    def run():
+        f = batch()
+        f[...] = np.random.default_rng(1).normal(size=f.shape)
+        stays, out, again = f.lattice.sum(norm_of, f, wait=False), f.like(), f.like()
+        scaled(out, f, stays)
+        scaled(again, f, stays.read())
+        assert np.array_equal(out[...], np.roll(f.norm2(), -1) * f[...])
+        assert np.array_equal(out[...], again[...])
+        matrix = f.lattice.scalars(np.arange(16.0).reshape(4, 4))
+        combined(out, f, matrix.T)
+        combined(again, f, np.arange(16.0).reshape(4, 4).T)
+        assert np.array_equal(out[...], again[...])
+        step = jali.graph(lambda: scaled(out, f, 1 / f.lattice.sum(norm_of, f, wait=False)), f.lattice)
+        f *= 2.0
+        step.run()
+        scaled(again, f, 1 / f.norm2())
+        assert np.array_equal(out[...], again[...])
+
+    virtual_ranks(ranks, run)
+
+
+def test_an_index_of_members_that_leaves_the_array_is_an_error():
+    @jali.site_function
+    def too_far(X, out, x, s):
+        out[X] = s[X.member + 1] * x[X]
+
+    f = batch()
+    with pytest.raises(jali.TraceError, match="s, a real Vector.4., .* from 1 to 4, .* components 0 to 3"):
+        too_far(f.like(), f, f.lattice.scalars(np.ones(4)))
 
 
 def batch_on(f, members):

@@ -65,9 +65,10 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
                     "both, or a copy of the array"
                 )
             if slot != other and (shared := shared_members(fields[slot], field)):
+                which = f"member{'s' if len(shared) > 1 else ''} {', '.join(map(str, shared))}"
                 raise LayoutError(
-                    f"{name} writes {fields[slot].name}, which has the same memory as {field.name} (member {', '.join(map(str, shared))}): "
-                    "what one reads the other would write, in any order; pass a copy of one, f.members[...].copy()"
+                    f"{name} writes {fields[slot].name}, which has {which} in common with {field.name}: what is read there would depend on "
+                    "the order; pass a copy of one, f.members[...].copy()"
                 )
 
 

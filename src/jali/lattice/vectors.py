@@ -41,7 +41,7 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
     target: Any = None
     for assignment in pattern.split(";"):
         target = None
-        terms = []
+        terms: list[tuple[str, Any, Any]] = []
         for sign in assignment:
             field = next(members)
             target = field if target is None else target

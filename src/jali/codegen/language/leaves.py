@@ -32,6 +32,19 @@ def is_fixed(a: Node, members: bool = False) -> bool:
     return True
 
 
+def of_members(a: Node) -> bool:
+    """Whether a whole number is made of that of a member of a batch, and of what is known while tracing: its range is known, too."""
+    if a.type != INT or is_fixed(a) or not is_fixed(a, members=True):
+        return False
+    waiting = [a]
+    while waiting:
+        node = waiting.pop()
+        if not (node.args or described(node).of_member or is_constant(node)):
+            return False
+        waiting += node.args
+    return True
+
+
 def is_exact(a: Node) -> bool:
     """Whether a value is made of numbers of the algebra alone (`exact`)."""
     if described(a).collects:
