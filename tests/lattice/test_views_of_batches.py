@@ -10,6 +10,8 @@ from test_fields_on_colours import filled
 import jali
 from jali import EVEN, Field, Lattice, LayoutError, Matrix, Real, SingularError, StorageError, Vector
 from jali.comm.virtual import virtual_ranks
+from jali.lattice.algebra import axpy
+from jali.lattice.fused_sums import apply_inner
 from jali.linops import SiteOperator
 from jali.solvers import cgls, lsqr, power_iteration
 
@@ -23,6 +25,11 @@ def hop(X, out, x, y):
 @jali.site_function
 def double(X, out, x):
     out[X] = 2.0 * x[X]
+
+
+@jali.site_function
+def numbers(X, x, total):
+    total += X.member + x[X, 0]
 
 
 @jali.site_function
@@ -217,6 +224,17 @@ DOUBLE = SiteOperator(double, double, (4, 6))
         (lambda f: lsqr(DOUBLE, f), LayoutError, "has a batch of 4.* solve for each member"),
         (lambda f: cgls(DOUBLE, f), jali.ShapeError, "has a batch of 4.* operators act on single fields"),
         (lambda f: power_iteration(DOUBLE, f), LayoutError, "has a batch of 4"),
+        (lambda f: axpy(1.0, f, f.members[0]), LayoutError, "axpy: f has a batch of 4, f.members.0. none"),
+        (
+            lambda f: apply_inner(double, f.members[:2], f.like(), f),
+            LayoutError,
+            "has a batch of 2, .* one of 4",
+        ),
+        (
+            lambda f: f.lattice.sum(numbers, f),
+            jali.TraceError,
+            "asks for X.member, and neither reads nor writes",
+        ),
     ],
 )
 def test_what_is_about_single_fields_says_so(call, error, match):
@@ -265,6 +283,29 @@ def test_an_index_of_members_that_leaves_the_array_is_an_error():
     f = batch()
     with pytest.raises(jali.TraceError, match="s, a real Vector.4., .* from 1 to 4, .* components 0 to 3"):
         too_far(f.like(), f, f.lattice.scalars(np.ones(4)))
+
+
+def test_methods_read_members_of_fields_of_their_objects():
+    class Reader:
+        def __init__(self, f):
+            self.f = f
+
+        def read(self, X, out):
+            out[X] = self.f[X, 1] - self.f[X + X.directions()[0], X.member - 1]
+
+    f = batch()
+    f[...] = np.random.default_rng(1).normal(size=f.shape)
+    out = f.like()
+    jali.site_function(Reader(f).read)(out)
+    values = f[...]
+    assert np.array_equal(out[...], values[:, :, 1:2] - np.roll(np.roll(values, -1, axis=0), 1, axis=2))
+
+
+def test_a_loop_goes_over_members():
+    f = batch()
+    for k, member in enumerate(f.members):
+        member[...] = k
+    assert [member.mean() for member in f.members] == [0, 1, 2, 3]
 
 
 def batch_on(f, members):

@@ -8,6 +8,7 @@ a batch, norms included. A view is the same memory and a list of members, which 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def batch_of_field(batch: Any, an_array: bool) -> int | None:
 
 
 class Members:
-    """The members of a field with a batch; see `Field.members`. `len()` is their number."""
+    """The members of a field with a batch; see `Field.members`. `len()` is their number, a loop goes over them one by one."""
 
     __slots__ = ("_field",)
 
@@ -49,6 +50,9 @@ class Members:
 
     def __repr__(self) -> str:
         return f"<{len(self)} members of {self._field!r}>"
+
+    def __iter__(self) -> Iterator[Field]:
+        return (self[k] for k in range(len(self)))
 
     def __getitem__(self, index: Any) -> Field:
         """A member as a field, by its number; or several as a batch, by a slice, a list of numbers or a mask. A view. Raises LayoutError for

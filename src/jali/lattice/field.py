@@ -280,7 +280,8 @@ class Field(FieldArithmetic):
     @property
     def members(self) -> Members:
         """The members of the batch: `f.members[k]` is one as a field, `f.members[2:5]` and `f.members[[0, 3]]` are batches of some. They are
-        views: what is written to them is written to this field. `copy()` makes a field of their own."""
+        views: what is written to them is written to this field, and a loop over `f.members` has each. `copy()` makes a field of their own. Calls
+        with a new view are prepared anew: keep those that are used often. Raises LayoutError for a field without a batch."""
         return Members(self)
 
     def on(self, over: Domain) -> Field:
@@ -607,7 +608,7 @@ class Field(FieldArithmetic):
 
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, on every rank: what the same index takes of an array of the field's `shape`, a copy."""
-        if isinstance(index, Site):
+        if isinstance(index, Site) or (isinstance(index, tuple) and index and isinstance(index[0], Site)):
             return self._symbol()[index]
         try:
             chosen = self._select(index)
@@ -630,7 +631,7 @@ class Field(FieldArithmetic):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets global sites; every rank passes the same values. `f[...] = 2 * f + g` computes an expression in place."""
-        if isinstance(index, Site):
+        if isinstance(index, Site) or (isinstance(index, tuple) and index and isinstance(index[0], Site)):
             self._symbol()[index] = value
             return
         try:
