@@ -335,7 +335,7 @@ class FieldSymbol(WithoutValue):
         members = self._trace.slots[self.slot].batch
         if not members:
             raise trace_error(
-                f"{self.name} has no batch: its value at a site is {self.example}, not {self.name}[X, k]"
+                f"{self.name} is indexed by a site, {self.example}: {self.name} has no batch, whose member k would be {self.name}[X, k]"
             )
         if len(index) != 2 or not isinstance(index[0], Site):
             raise trace_error(

@@ -109,7 +109,7 @@ def _view(field: Field, listed: tuple[int, ...], batch: int | None) -> Field:
     view.batch = batch
     view.listed_members = listed
     view.view_of = whole
-    view.begin_view(f"{whole.name}.members{list(listed)}")
+    view._begin_view(f"{whole.name}.members{list(listed)}")
     return whole.views.setdefault((listed, batch), view)
 
 

@@ -177,7 +177,7 @@ class Field(FieldArithmetic):
         batch = "" if self.batch is None else f", batch of {self.batch}"
         return f"<{self.element} field on {over}{self.lattice}, {self.precision}{batch}>"
 
-    def begin_view(self, name: str) -> None:
+    def _begin_view(self, name: str) -> None:
         """Makes a shallow copy of a field one of its own, with the same memory."""
         self.serial = next(_serials)
         self.name, self.named = name, False
@@ -450,7 +450,7 @@ class Field(FieldArithmetic):
         self.check_set()
         with lattice.lock:
             self._raise_if_overflow()
-            sites = self.exported_box()
+            sites = self._exported_box()
         values = with_first_direction_first(self._decoded(sites), lattice.ndim)
         if self.over is not ALL:
             values[~self._own_sites()] = 0
@@ -465,7 +465,7 @@ class Field(FieldArithmetic):
         self.check_set()
         with self.lattice.lock:
             self._raise_if_overflow()
-            sites = self.exported_box()
+            sites = self._exported_box()
         return with_first_direction_first(
             sites.reshape(*sites.shape[: self.lattice.ndim], -1), self.lattice.ndim
         )
@@ -493,7 +493,7 @@ class Field(FieldArithmetic):
             )
         self._writable()
         with self.lattice.lock:
-            self.import_box(np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim)))
+            self._import_box(np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim)))
         return self
 
     @property
@@ -523,11 +523,11 @@ class Field(FieldArithmetic):
             else members[..., self.listed_members[0], :]
         )
 
-    def exported_box(self) -> np.ndarray:
+    def _exported_box(self) -> np.ndarray:
         """This rank's box as bytes `(..., batch, bytes)`, the last direction first; without a batch `(..., bytes)`."""
         return self._of_view(self.storage.export_box())
 
-    def import_box(self, sites: np.ndarray) -> None:
+    def _import_box(self, sites: np.ndarray) -> None:
         """Sets this rank's box to bytes `(..., batch, bytes)`, or flat."""
         box = sites.shape[: self.lattice.ndim]
         if self.listed_members is not None:
@@ -603,7 +603,7 @@ class Field(FieldArithmetic):
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
         raise_if_found(Found(overflow, f"setting {self.name} from Python"))
         with lattice.lock:
-            self.import_box(sites)
+            self._import_box(sites)
         return self
 
     def __getitem__(self, index: Any) -> Any:
