@@ -45,7 +45,8 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
         for sign in assignment:
             field = next(members)
             target = field if target is None else target
-            terms.append((sign, next(factors) if sign in "na" else None, field))
+            factor: Any = next(factors) if sign in "na" else None
+            terms.append((sign, factor, field))
         value = None
         for sign, factor, field in sorted(terms, key=lambda term: term[0] in "na"):
             if sign in "na":

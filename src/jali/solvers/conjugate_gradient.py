@@ -233,7 +233,7 @@ class _Recursion:
         self.r = r
         self.p: Any = None
         self.q: Any = None
-        self.rr = 0.0
+        self.rr: Any = 0.0  # a number; of a batch, an array of them
 
     def residual(self, b: Any) -> float:
         """r = b - A x; returns |r|^2."""
