@@ -87,6 +87,7 @@ def run_batch(seed, extents, members, device="cpu", precision="float64", storage
     return numbers
 
 
+@pytest.mark.short(7)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_members_have_the_bits_of_single_fields(seed, ranks):

@@ -127,6 +127,7 @@ def run_program(seed, extents, device="cpu", precision="float64", storage=None):
     return numbers
 
 
+@pytest.mark.short(10)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_random_programs_have_the_bits_of_fields_on_all_sites(seed, ranks):
