@@ -1,6 +1,6 @@
 """Conjugate gradients for all members of a batch at once.
 
-The recursion of `conjugate_gradient`, whose numbers are arrays with an element for each member. A member that has converged takes steps of
+The recursion of `recursion.py`, whose numbers are arrays with an element for each member. A member that has converged takes steps of
 length zero, so its history and its solution have the bits of a solve of that member alone. Members are not reordered, since an
 operator may have numbers of its own for each (`factors[X.member]`).
 """
@@ -14,8 +14,8 @@ import numpy as np
 
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
-from jali.solvers.conjugate_gradient import MOST_DRIFT, NORMAL, Solution, _Recursion
 from jali.solvers.operators import apply_inner_of, function_of, is_operator, started
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution
 from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
@@ -95,7 +95,7 @@ def cg_of_batch(
     return BatchSolution(run.x, tuple(members))
 
 
-class _BatchRun(_Recursion):
+class _BatchRun(Recursion):
     """A solve under way: every number is an array of the members."""
 
     def __init__(self, A: Any, vectors: Any, b: Any, x0: Any, squares: np.ndarray, rtol: float, atol: float):
