@@ -35,7 +35,7 @@ class EvenOdd:
     Two kernels of half the lattice each apply A. Raises LayoutError for fields that do not fit.
     """
 
-    def __init__(self, D: WilsonDirac, over: Domain = ODD):
+    def __init__(self, D: Any, over: Domain = ODD):
         if not hasattr(D, "diagonal_and_hop"):
             raise LayoutError(f"the even-odd form is that of a WilsonDirac, not of {no_field(D)}")
         if over not in (EVEN, ODD):
