@@ -394,6 +394,8 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
+        if isinstance(index, Value) and leaves.member.made(index.node) and leaves.scalar.made(self.node):
+            return Value(leaves.scalar_of_member(builder(), self.node, index.node))
         positions, shape = self._components(index)
         nodes, kind = builder(), self.node.type.kind
         parts = [conversions.element(nodes, self.node, k) for k in positions]

@@ -81,12 +81,6 @@ def cg(
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
-    if getattr(b, "batch", None) is not None:
-        if callback is not None or check_interval not in (None, 1):
-            raise ParameterError(
-                "cg: a batch is solved without a callback, and the host looks at every iteration"
-            )
-        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
             f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
@@ -110,6 +104,10 @@ def cg(
     if x0 is not None:
         check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
+    if getattr(b, "batch", None) is not None:
+        if callback is not None:
+            raise ParameterError("cg: a batch is solved without a callback")
+        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval)
     b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
         raise not_finite("cg", b=b)

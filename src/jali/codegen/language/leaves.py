@@ -237,6 +237,30 @@ def member(nodes: Builder, members: int) -> Node:
     return nodes.node("member", (), (members,), INT)
 
 
+def _scalar_of_member(w: Writer, node: Node) -> None:
+    slot, count, is_complex = node.attrs
+    first = w.parameter_of("scalar", slot)
+    step = (
+        f"member * int64_t(w[{w.parameter_of('scalar', slot, component=2 if is_complex else 1)}] - w[{first}])"
+        if count > 1
+        else "0"
+    )
+    parts = [f"w[{w.parameter_of('scalar', slot, component=k)}]" for k in range(2 if is_complex else 1)]
+    w.name(node, [f"splat((JALI_REAL)*(const double*)({part} + {step}))" for part in parts])
+
+
+@operation("scalar_of_member", _scalar_of_member, indexes={"scalars": 0}, of_member=True, sendable=False)
+def scalar_of_member(nodes: Builder, numbers: Node, number: Node) -> Node:
+    """Of an array that stays on a device, a number for each member of a batch, that of the member that is computed."""
+    members, shape = number.attrs[0], numbers.type.shape
+    if shape != (members,):
+        raise trace_error(
+            f"an array of shape {shape} is indexed by X.member, of a batch of {members}: it has a number for each, shape ({members},)"
+        )
+    kind = numbers.type.kind
+    return nodes.node("scalar_of_member", (), (numbers.attrs[0], members, kind == "complex"), Type(kind))
+
+
 def know_symmetry(node: Node, element: Element) -> None:
     """What a field of this element is known to hold."""
     node.antihermitian |= element.codec == "algebra"
