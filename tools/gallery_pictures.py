@@ -220,6 +220,21 @@ def red_black() -> Figure:
     return figure
 
 
+def replicas() -> Figure:
+    found, _ = run("replicas.py", "--sweeps", "20000")
+    figure, panels = axes(2)
+    fine = np.linspace(0.34, 0.54, 400)
+    panels[0].plot(
+        fine, np.maximum(1 - np.sinh(2 * fine) ** -4, 0) ** (1 / 8), color=REFERENCE, label="infinite"
+    )
+    for axis, name in zip(panels, ("order", "susceptibility"), strict=True):
+        values, errors = zip(*((one.mean, one.error) for one in found[name]), strict=True)
+        axis.errorbar(found["betas"], values, errors, **POINTS, label="16²")
+        axis.set(title={"order": "magnetisation ⟨|m|⟩"}.get(name, name), xlabel="β")
+    panels[0].legend()
+    return figure
+
+
 def waves() -> Figure:
     found, _ = run("waves.py")
     u, _ = found["shoot"]((30, 5), found["receivers"], steps=170)
@@ -335,6 +350,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "o3_overrelaxation.py": o3_overrelaxation,
     "heat.py": heat,
     "red_black.py": red_black,
+    "replicas.py": replicas,
     "waves.py": waves,
     "su3.toml": lambda: run_of("su3.toml"),
     "su2.toml": lambda: run_of("su2.toml"),

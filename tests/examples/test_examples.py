@@ -42,6 +42,7 @@ EXPECTED = {
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
     "potts": r"q = 3: bonds 0\.7[89]\d+.* exact 0\.788675",
     "red_black": r"red-black +200 sweeps.*difference \d\.\de-09",
+    "replicas": r"beta 0\.4200 +<\|m\|> 0\.\d+\(\d+\) .*\n(.*\n)+7\d% of the exchanges",
     "su2_deconfinement": r"1\.85 ",
     "su2_higgs": r"beta 2\.3 kappa 0\.0: plaquette 0\.60\d+\(\d+\), .* known \(0\.602229",
     "u1_2d": r"4\.00 .* 0\.863523",

@@ -623,7 +623,8 @@ def from_field(field: Field) -> DistributedArray:
     """A DistributedArray whose memory is that of a field: what is written to one is in the other. Communicates nothing.
 
     Its shape is that of the field, the indices of an element last, and it is split as the lattice is. Raises LayoutError for a field
-    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are, and for one on a colour.
+    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are, for one on a colour, and for
+    batches and their members.
     """
     if not isinstance(field, Field):
         raise LayoutError(f"from_field takes a field, not a {type(field).__name__}")
@@ -631,6 +632,11 @@ def from_field(field: Field) -> DistributedArray:
         raise LayoutError(
             f"{field.name} lives on {field.over}, and an array has all sites: DistributedArray.to_dist(field[...]) copies them, with zeros "
             "elsewhere"
+        )
+    if field.members_in_memory:
+        raise LayoutError(
+            f"{field.name} has a batch or is a member of one, whose memory is not that of an array: DistributedArray.to_dist(field[...]) "
+            "copies its values"
         )
     if field.element.codec != "plain" or not field.stored.format.scalar or field.stored.format.packing:
         raise LayoutError(

@@ -95,7 +95,7 @@ class Access:
 
     def member(self, w: Writer, source: str, node: Node | None, storage: Stored) -> str:
         """The field as it is loaded and stored, moved to the member that a node names, or that is computed."""
-        member = "member" if w.program.batch else "0"
+        member = "member" if w.program.fields[self.slot].batch else "0"
         if node is not None and node.args:
             at = node.args[0]
             known = described(at).constant

@@ -267,7 +267,10 @@ def _batch_of(name: str, slots: list[FieldSlot], effects: list[Any], nodes: list
                 f"f[X, k] reads member k of any\n  at {where}"
             )
     if not members:
-        raise TraceError(f"{name} asks for X.member, and takes no field with a batch\n  at {at}")
+        raise TraceError(
+            f"{name} asks for X.member, and neither reads nor writes a field with a batch at its own member, f[X]: what it computes is about no "
+            f"member\n  at {at}"
+        )
     for slot, does, where in own:
         if does.startswith("writes") and not slot.batch:
             raise TraceError(

@@ -27,6 +27,7 @@ from jali.codegen.language import (
 )
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Operation, described
+from jali.codegen.ranges import range_of
 from jali.codegen.state import builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
@@ -394,12 +395,30 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
-        if isinstance(index, Value) and leaves.member.made(index.node) and leaves.scalar.made(self.node):
+        if isinstance(index, Value) and leaves.is_number_of_each_member(self.node, index.node):
             return Value(leaves.scalar_of_member(builder(), self.node, index.node))
+        indices = index if isinstance(index, tuple) else (index,)
+        for axis, i in enumerate(indices):
+            if isinstance(i, Value) and axis < len(self.node.type.shape) and leaves.of_members(i.node):
+                return self._of_member(indices, axis)
         positions, shape = self._components(index)
         nodes, kind = builder(), self.node.type.kind
         parts = [conversions.element(nodes, self.node, k) for k in positions]
         return Value(conversions.build(nodes, Type(kind, shape), parts) if shape else parts[0])
+
+    def _of_member(self, indices: tuple[Any, ...], axis: int) -> Value:
+        """The component that a number of the member of a batch names: each of those that it may be is chosen from."""
+        node, n = indices[axis].node, self.node.type.shape[axis]
+        low, high = range_of(node, ())
+        if low < 0 or high >= n:
+            raise trace_error(
+                f"{self._named()} is indexed by a number of the member that goes from {low} to {high}, and has the components 0 to {n - 1}"
+            )
+        each = [self[(*indices[:axis], k, *indices[axis + 1 :])] for k in range(int(low), int(high) + 1)]
+        found = each[0]
+        for k, component in enumerate(each[1:], int(low) + 1):
+            found = Value(choices.where(builder(), (indices[axis] == k).node, component.node, found.node))
+        return found
 
     def _components(self, index: Any) -> tuple[list[int], tuple[int, ...]]:
         """Numbers of the components at an index, row by row, and the shape of what they are; `()` is one number."""

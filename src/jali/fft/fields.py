@@ -44,7 +44,7 @@ def array_of(field: Field) -> DistributedArray:
     """The values of a field as a distributed array, split as its lattice; on a device one of CuPy or PyTorch.
 
     A wrapped field (`Lattice.wrap`) is its array, others are copied; a field on a colour has zeros elsewhere. Raises ParameterError
-    for a field on a device where neither library is installed.
+    for a field on a device where neither library is installed, LayoutError for one with a batch.
     """
     if not isinstance(field, Field):
         raise ParameterError(f"array_of takes a Field, not {no_field(field)}")
@@ -53,6 +53,11 @@ def array_of(field: Field) -> DistributedArray:
 
 def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     """The array, and whether it is a copy."""
+    if field.batch is not None:
+        raise LayoutError(
+            f"{field.name} has a batch of {field.batch}, and arrays of fields and transforms are about fields without one: take its members, "
+            "f.members[k]"
+        )
     if field.lattice.gpu is None:
         graph_recorder.refuse("the array of a field is made", "make it before or after")
     field.check_set()

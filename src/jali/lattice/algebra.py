@@ -92,6 +92,10 @@ def _same(what: str, x: Field, y: Field) -> None:
         )
     if x.element != y.element:
         raise LayoutError(f"{what}: {x.name} holds {x.element}, {y.name} holds {y.element}")
+    if x.batch is not None and x.batch != y.batch and (y.batch is not None or what != "inner"):
+        raise LayoutError(
+            f"{what}: {x.name} has a batch of {x.batch}, {y.name} {'none' if y.batch is None else f'one of {y.batch}'}; f.members[k] is one member"
+        )
 
 
 __all__ = ["axpy", "copy", "inner", "norm2"]

@@ -8,6 +8,7 @@ a batch, norms included. A view is the same memory and a list of members, which 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def batch_of_field(batch: Any, an_array: bool) -> int | None:
 
 
 class Members:
-    """The members of a field with a batch; see `Field.members`. `len()` is their number."""
+    """The members of a field with a batch; see `Field.members`. `len()` is their number, a loop goes over them one by one."""
 
     __slots__ = ("_field",)
 
@@ -49,6 +50,9 @@ class Members:
 
     def __repr__(self) -> str:
         return f"<{len(self)} members of {self._field!r}>"
+
+    def __iter__(self) -> Iterator[Field]:
+        return (self[k] for k in range(len(self)))
 
     def __getitem__(self, index: Any) -> Field:
         """A member as a field, by its number; or several as a batch, by a slice, a list of numbers or a mask. A view. Raises LayoutError for
@@ -74,6 +78,12 @@ class Members:
             )
         return _view(field, tuple(before[k] for k in chosen), len(chosen))
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """`f.members[k] = g` copies the values of a field or an expression into members; numbers and arrays too. Raises LayoutError."""
+        view = self[index]
+        if value is not view:  # which `f.members[k] += g` has set already
+            view[...] = value
+
     def _number(self, index: Any) -> int:
         try:
             k = operator.index(index)
@@ -87,10 +97,27 @@ class Members:
 
 
 def _view(field: Field, listed: tuple[int, ...], batch: int | None) -> Field:
-    """The same memory with some of its members."""
-    view = object.__new__(type(field))
-    vars(view).update(vars(field))
+    """The same memory with some of its members. As long as a view is in use it is one object, so that a call knows it in two arguments."""
+    whole = field if field.view_of is None else field.view_of
+    if batch is not None and listed == tuple(range(whole.members_in_memory)):
+        return whole
+    known = whole.views.get((listed, batch))
+    if known is not None:
+        return known
+    view = object.__new__(type(whole))
+    vars(view).update(vars(whole))
     view.batch = batch
     view.listed_members = listed
-    view.begin_view(f"{field.name}.members{list(listed)}")
-    return view
+    view.view_of = whole
+    view.begin_view(f"{whole.name}.members{list(listed)}")
+    return whole.views.setdefault((listed, batch), view)
+
+
+def shared_members(a: Field, b: Field) -> list[int]:
+    """The members of their memory that two fields have both."""
+    if a.storage is not b.storage:
+        return []
+    of_a, of_b = (
+        range(f.members_in_memory) if f.listed_members is None else f.listed_members for f in (a, b)
+    )
+    return sorted(set(of_a) & set(of_b))

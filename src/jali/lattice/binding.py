@@ -15,6 +15,8 @@ from jali.codegen.arithmetics import PRECISIONS
 from jali.codegen.emit import FIRST_PARAMETER, KernelText, counters_of, counts_overflow
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
+from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable
 from jali.codegen.stages import Binary
 from jali.codegen.storage_formats import on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering
@@ -246,11 +248,34 @@ class _Binding:
 
     def _cost(self, fields: list[Field]) -> Cost:
         analysis = self.text.analysis
+        if any(field.members_in_memory for field in fields):
+            return self._cost_of_batch(fields)
         size = [f.storage.site_bytes for f in fields]
         written = sum(size[slot] for slot in analysis.writes)
         moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())
         least = sum(size[slot] for slot in analysis.reads)
         return Cost(analysis.flops, moved + written, least + written)
+
+    def _cost_of_batch(self, fields: list[Field]) -> Cost:
+        """Of all members; what they share is read and computed once on a host, by each on a device."""
+        program, analysis = self.program, self.text.analysis
+        members = program.batch or 1
+        shared = {node.number for node in analysis.order[: max(analysis.for_all_members, 0)]}
+        size = [f.storage.site_bytes // max(f.members_in_memory, 1) for f in fields]
+        nodes = list(reachable(effect.value for effect in program.effects))
+        loads = {(n.attrs[:2], *(a.number for a in n.args)): n for n in nodes if described(n).reads}.values()
+        moved = sum(size[n.attrs[0]] * (1 if n.number in shared else members) for n in loads)
+        least = 0
+        for slot in analysis.reads:
+            at = [n.args for n in loads if n.attrs[0] == slot]
+            named = {args[0].attrs[0] for args in at if args and described(args[0]).constant}
+            every = any(not args or not described(args[0]).constant for args in at)
+            least += size[slot] * (
+                (fields[slot].batch or 1) if every and program.batch else max(len(named), 1)
+            )
+        written = sum(size[slot] * (fields[slot].batch or 1) for slot in analysis.writes)
+        once = sum(described(n).flops(n) for n in nodes if n.number in shared)
+        return Cost(members * (analysis.flops - once) + once, moved + written, least + written)
 
     def _item(self, item: Item, binary: Binary) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""

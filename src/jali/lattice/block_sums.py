@@ -75,6 +75,11 @@ def _checked(function: SiteFunction, arguments: tuple[Any, ...], targets: tuple[
             f"{name} takes {len(function.parameters)} arguments ({', '.join(function.parameters)}); {len(arguments)} are given, and "
             f"fields for {len(targets)} sums: every parameter is one or the other"
         )
+    for field in (*fields_of(arguments), *targets):
+        if field.batch is not None:
+            raise LayoutError(
+                f"block_sums takes fields without a batch, and {field.name} has one of {field.batch}: call it for each member, f.members[k]"
+            )
     if len({target.serial for target in targets}) < len(targets):
         raise LayoutError(f"block_sums: two sums of {name} are written to one field; give each its own")
     first = next(fields_of(arguments), None)

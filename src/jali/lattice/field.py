@@ -151,6 +151,9 @@ class Field(FieldArithmetic):
         self.batch = batch_of_field(batch, borrowed is not None)
         self.members_in_memory = self.batch or 0
         self.listed_members: tuple[int, ...] | None = None  # of a view: which of these it has
+        self.view_of: Field | None = None  # the field whose memory a view has, and which it keeps
+        if self.batch is not None:
+            self.views: weakref.WeakValueDictionary[Any, Field] = weakref.WeakValueDictionary()
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.named = bool(name)  # by its user
@@ -164,7 +167,7 @@ class Field(FieldArithmetic):
             ""  # what sets this field, in words, if it may not be read before; empty where zeros are values
         )
         self.overflow: list[LaunchCount] = []  # of launches that write here
-        self.may_overflow = False  # alike on all ranks: whether there ever was one
+        self._may_overflow = False
         weakref.finalize(self, lattice.left.add, self.overflow).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
@@ -194,6 +197,11 @@ class Field(FieldArithmetic):
     def _writable(self) -> None:
         if self.read_only:
             raise LayoutError(f"{self.name} is a read-only array: set a copy of it")
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether there ever was a count of launches that write here, or to any view of this memory; alike on all ranks."""
+        return self._may_overflow if self.view_of is None else self.view_of._may_overflow
 
     @property
     def is_set(self) -> bool:
@@ -272,7 +280,8 @@ class Field(FieldArithmetic):
     @property
     def members(self) -> Members:
         """The members of the batch: `f.members[k]` is one as a field, `f.members[2:5]` and `f.members[[0, 3]]` are batches of some. They are
-        views: what is written to them is written to this field. `copy()` makes a field of their own."""
+        views: what is written to them is written to this field, and a loop over `f.members` has each. `copy()` makes a field of their own. Calls
+        with a new view are prepared anew: keep those that are used often. Raises LayoutError for a field without a batch."""
         return Members(self)
 
     def on(self, over: Domain) -> Field:
@@ -307,8 +316,16 @@ class Field(FieldArithmetic):
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
             return other._expression().store(self, partly)
-        if other.batch != self.batch or self.listed_members is not None or other.listed_members is not None:
-            return other._expression().store(self, partly)
+        batches = bool(self.members_in_memory or other.members_in_memory)
+        elsewhere = other.layout is not self.layout and self.lattice.gpu is None  # what no kernel can follow
+        if batches and elsewhere and other.batch is None:
+            other = other.astype(self.precision) if self.batch is not None else other
+            elsewhere = other.layout is not self.layout
+        views = self.listed_members is not None or other.listed_members is not None
+        if other.batch != self.batch or (views and not (elsewhere and other.over is self.over)):
+            other._expression().store(self, partly)
+            self._share_counts(other)
+            return self
         self._writable()
         other.check_set()
         mine, theirs = self.borrowed, other.borrowed
@@ -338,8 +355,8 @@ class Field(FieldArithmetic):
 
     def add_overflow_count(self, overflow: LaunchCount) -> None:
         """From now on the host reports the sites at which a launch has failed, when it reads this field."""
-        left = self.lattice.left
-        left.possible = self.may_overflow = True
+        left, whole = self.lattice.left, self if self.view_of is None else self.view_of
+        left.possible = whole._may_overflow = True
         gone = [count for count in self.overflow if count.final]
         left.add(gone)
         left.shorten()
@@ -433,7 +450,7 @@ class Field(FieldArithmetic):
         self.check_set()
         with lattice.lock:
             self._raise_if_overflow()
-            sites = self._of_view(self.storage.export_box())
+            sites = self.exported_box()
         values = with_first_direction_first(self._decoded(sites), lattice.ndim)
         if self.over is not ALL:
             values[~self._own_sites()] = 0
@@ -448,7 +465,7 @@ class Field(FieldArithmetic):
         self.check_set()
         with self.lattice.lock:
             self._raise_if_overflow()
-            sites = self._of_view(self.storage.export_box())
+            sites = self.exported_box()
         return with_first_direction_first(
             sites.reshape(*sites.shape[: self.lattice.ndim], -1), self.lattice.ndim
         )
@@ -476,7 +493,7 @@ class Field(FieldArithmetic):
             )
         self._writable()
         with self.lattice.lock:
-            self._import_box(np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim)))
+            self.import_box(np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim)))
         return self
 
     @property
@@ -506,7 +523,11 @@ class Field(FieldArithmetic):
             else members[..., self.listed_members[0], :]
         )
 
-    def _import_box(self, sites: np.ndarray) -> None:
+    def exported_box(self) -> np.ndarray:
+        """This rank's box as bytes `(..., batch, bytes)`, the last direction first; without a batch `(..., bytes)`."""
+        return self._of_view(self.storage.export_box())
+
+    def import_box(self, sites: np.ndarray) -> None:
         """Sets this rank's box to bytes `(..., batch, bytes)`, or flat."""
         box = sites.shape[: self.lattice.ndim]
         if self.listed_members is not None:
@@ -582,12 +603,12 @@ class Field(FieldArithmetic):
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
         raise_if_found(Found(overflow, f"setting {self.name} from Python"))
         with lattice.lock:
-            self._import_box(sites)
+            self.import_box(sites)
         return self
 
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, on every rank: what the same index takes of an array of the field's `shape`, a copy."""
-        if isinstance(index, Site):
+        if isinstance(index, Site) or (isinstance(index, tuple) and index and isinstance(index[0], Site)):
             return self._symbol()[index]
         try:
             chosen = self._select(index)
@@ -610,7 +631,7 @@ class Field(FieldArithmetic):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets global sites; every rank passes the same values. `f[...] = 2 * f + g` computes an expression in place."""
-        if isinstance(index, Site):
+        if isinstance(index, Site) or (isinstance(index, tuple) and index and isinstance(index[0], Site)):
             self._symbol()[index] = value
             return
         try:

@@ -36,7 +36,7 @@ from jali.lattice.recorded_calls import (
     record_one,
     record_several,
 )
-from jali.lattice.scalars import Scalar
+from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.shape_calls import fixed_index, part, with_part
 
 kernels: Any = None
@@ -444,12 +444,20 @@ class FieldExpression(FieldArithmetic):
     def _computed(self, boundary: Any) -> Any:
         if boundary is None:  # odd extents are possible where a field on a colour is open
             boundary = next((field.boundary for field in self.members if field.over is not ALL), None)
-        batch = next((field.batch for field in self.members if field.batch is not None), None)
         return self.store(
             self.lattice.field(
-                self.element(), precision=self._precision, boundary=boundary, over=self.over, batch=batch
+                self.element(),
+                precision=self._precision,
+                boundary=boundary,
+                over=self.over,
+                batch=self.batch,
             )
         )
+
+    @property
+    def batch(self) -> int | None:
+        """The members of its fields that have a batch; None where none has one."""
+        return next((field.batch for field in self.members if field.batch is not None), None)
 
     @property
     def over(self) -> Domain:
@@ -459,7 +467,12 @@ class FieldExpression(FieldArithmetic):
     def store(self, target: Any, partly: bool = False) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field. `partly`: a field on all sites may keep its values
         where fields on a colour give none."""
-        check_same_lattice(target, self.members[0])
+        for field in self.members[:1] if self.batch is None else self.members:
+            check_same_lattice(target, field)
+        if target.batch is None and self.batch is not None:
+            raise LayoutError(
+                f"{target.name} has no batch, and what is assigned to it has {self.batch} members; f.members[k] is one of them"
+            )
         if target.over is ALL and not partly:
             for field in self.members:
                 check_gives_all(field, target)
@@ -468,7 +481,8 @@ class FieldExpression(FieldArithmetic):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.lattice.extents + self.element().numpy_shape
+        batch = () if self.batch is None else (self.batch,)
+        return self.lattice.extents + batch + self.element().numpy_shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -517,6 +531,10 @@ def check_same_lattice(a: Any, b: Any) -> None:
         raise LayoutError(
             f"{a.name} lives on {a.over}, {b.name} on {b.over}; fields of one colour combine, and with them fields on all sites"
         )
+    if a.batch != b.batch and None not in (a.batch, b.batch):
+        raise LayoutError(
+            f"{a.name} has a batch of {a.batch}, {b.name} one of {b.batch}; batches of one size combine, and with them fields without one"
+        )
     if a.lattice is not b.lattice:
         raise LayoutError(
             f"{a.name} lives on {a.lattice}, {b.name} on {b.lattice} ({what_differs(a.lattice, b.lattice)}); fields of one lattice "
@@ -532,7 +550,13 @@ def _as_expression(other: Any, beside: Any) -> Any:
     """A field, an expression or a number as an expression; NotImplemented for anything else."""
     if isinstance(other, FieldArithmetic):
         return other._expression()
-    if isinstance(other, np.ndarray) and other.ndim:
+    if (isinstance(other, np.ndarray) and other.ndim) or isinstance(other, LocatedArray):
+        batch = beside._expression().batch
+        if batch is not None and other.shape == (batch,):
+            raise LayoutError(
+                f"{value_shown(beside)} and an array of {batch} numbers do not combine: a number for each member is an argument of a site "
+                "function, out[X] = numbers[X.member] * f[X]"
+            )
         raise LayoutError(
             f"{value_shown(beside)} and an array of NumPy do not combine: take f[...] for NumPy's arithmetic, or make a field of the array"
         )

@@ -96,6 +96,10 @@ def _check(function: SiteFunction, place: int, p: Any, y: Any) -> None:
         )
     if p.over is not y.over:
         raise _error(f"apply_inner: {p.name} lives on {p.over}, {y.name}, which {name} writes, on {y.over}")
+    if p.batch not in (None, y.batch):
+        raise _error(
+            f"apply_inner: {p.name} has a batch of {p.batch}, {y.name}, which {name} writes, {'none' if y.batch is None else f'one of {y.batch}'}"
+        )
     if p.element != y.element:
         raise _error(
             f"apply_inner: {p.name} holds {p.element}, {y.name}, which {name} writes, holds {y.element}"

@@ -17,6 +17,7 @@ from jali import _core
 from jali.codegen.accesses import SiteTable
 from jali.codegen.storage_formats import Ratio
 from jali.errors import LayoutError
+from jali.lattice.batches import shared_members
 from jali.lattice.field import Field
 from jali.lattice.ratio import ratio_of
 
@@ -49,8 +50,8 @@ class LaunchLayout:
 
 
 def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -> None:
-    """Raises LayoutError where an array that is written is read-only, or shares memory with that of another field: what is read there
-    would depend on the order of the sites."""
+    """Raises LayoutError where an array that is written is read-only, or shares memory with that of another field, and where two views of a
+    batch have members in common: what is read there would depend on the order of the sites."""
     for slot in written:
         if fields[slot].read_only:
             raise LayoutError(
@@ -62,6 +63,12 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
                 raise LayoutError(
                     f"{name} writes {fields[slot].name}, whose array shares memory with that of {field.name}: pass one field for "
                     "both, or a copy of the array"
+                )
+            if slot != other and (shared := shared_members(fields[slot], field)):
+                which = f"member{'s' if len(shared) > 1 else ''} {', '.join(map(str, shared))}"
+                raise LayoutError(
+                    f"{name} writes {fields[slot].name}, which has {which} in common with {field.name}: what is read there would depend on "
+                    "the order; pass a copy of one, f.members[...].copy()"
                 )
 
 

@@ -18,8 +18,8 @@ def recode_on_host(to: Field, source: Field, precision: str) -> None:
     """Takes the values of a field whose sites lie otherwise."""
     from jali.codegen.recode import recode
 
-    sites, overflow = recode(source.storage.export_box(), source.stored, to.stored, precision)
-    to.storage.import_box(sites)
+    sites, overflow = recode(source.exported_box(), source.stored, to.stored, precision)
+    to.import_box(sites)
     raise_if_found(Found(overflow, f"assigning {source.name} to {to.name}"))
 
 

@@ -41,7 +41,7 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
     target: Any = None
     for assignment in pattern.split(";"):
         target = None
-        terms = []
+        terms: list[tuple[str, Any, Any]] = []
         for sign in assignment:
             field = next(members)
             target = field if target is None else target
@@ -207,6 +207,11 @@ class FieldVectors:
 
     def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
         """Of two fields their inner product, which is exact and complete; of a function this rank's part."""
+        if x.batch is not None:
+            raise LayoutError(
+                f"{x.name} has a batch of {x.batch}, and this solver is about one vector: solve for each member, f.members[k], or for all "
+                "of them with jali.solvers.cg"
+            )
         if callable(y):
             found = y(x.local())
             ranks = x.lattice.communicator

@@ -144,6 +144,11 @@ class SiteOperator(LinearOperator):
 
     def _check_field(self, x: Field, elements: int, name: str) -> None:
         wanted = self.dimsd if name.endswith("adjoint") else self.dims
+        if x.batch is not None:
+            raise ShapeError(
+                f"{self!r}: {name} has a batch of {x.batch} ({value_shown(x)}), and operators act on single fields: x.members[k] is one. A "
+                "site function acts on all of them, and so does jali.solvers.cg"
+            )
         if x.shape != wanted:
             raise ShapeError(
                 f"{self!r}: {name} is an array of shape {wanted} to the eye, not of {x.shape} ({value_shown(x)})"

@@ -17,6 +17,7 @@ from jali.solvers import cg
 sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 
 from test_batches import batch_of, filled, run_batch
+from test_views_of_batches import run_views
 
 
 @pytest.mark.short(3)
@@ -28,6 +29,13 @@ def test_members_have_the_bits_of_the_host(seed, precision, storage, device):
     extents, members = [((4, 6), 1), ((6, 6), 3), ((4, 2, 6), 8), ((2, 4, 2, 4), 2)][seed]
     found = run_batch(seed, extents, members, device, precision, storage)
     assert found == run_batch(seed, extents, members, "cpu", precision, storage)
+
+
+@pytest.mark.parametrize(
+    ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]
+)
+def test_views_of_one_memory_have_the_bits_of_the_host(precision, storage, device):
+    assert run_views(device, precision, storage) == run_views("cpu", precision, storage)
 
 
 @TWO_DEVICES
@@ -54,3 +62,10 @@ def test_solves_of_a_batch_are_graphs_with_the_bits_of_the_host(precision, devic
         assert solved[0].check_interval == check_interval
         found.append([(one.residuals, one.x[...].tobytes()) for one in solved.members])
     assert found[0] == found[1] == found[2]
+
+
+@TWO_DEVICES
+@pytest.mark.ranks(2)
+def test_views_on_ranks_of_devices_too(monkeypatch):
+    use_fake_gpus(monkeypatch, 2)
+    assert virtual_ranks(2, lambda: run_views("cuda")) == [run_views()] * 2

@@ -32,6 +32,19 @@ def is_fixed(a: Node, members: bool = False) -> bool:
     return True
 
 
+def of_members(a: Node) -> bool:
+    """Whether a whole number is made of that of a member of a batch, and of what is known while tracing: its range is known, too."""
+    if a.type != INT or is_fixed(a) or not is_fixed(a, members=True):
+        return False
+    waiting = [a]
+    while waiting:
+        node = waiting.pop()
+        if not (node.args or described(node).of_member or is_constant(node)):
+            return False
+        waiting += node.args
+    return True
+
+
 def is_exact(a: Node) -> bool:
     """Whether a value is made of numbers of the algebra alone (`exact`)."""
     if described(a).collects:
@@ -237,6 +250,11 @@ def member(nodes: Builder, members: int) -> Node:
     return nodes.node("member", (), (members,), INT)
 
 
+def is_number_of_each_member(numbers: Node, number: Node) -> bool:
+    """Whether `numbers[number]` is that of the member that is computed, of an array on a device that has as many as there are members."""
+    return member.made(number) and scalar.made(numbers) and numbers.type.shape == (number.attrs[0],)
+
+
 def _scalar_of_member(w: Writer, node: Node) -> None:
     slot, count, is_complex = node.attrs
     first = w.parameter_of("scalar", slot)
@@ -252,13 +270,10 @@ def _scalar_of_member(w: Writer, node: Node) -> None:
 @operation("scalar_of_member", _scalar_of_member, indexes={"scalars": 0}, of_member=True, sendable=False)
 def scalar_of_member(nodes: Builder, numbers: Node, number: Node) -> Node:
     """Of an array that stays on a device, a number for each member of a batch, that of the member that is computed."""
-    members, shape = number.attrs[0], numbers.type.shape
-    if shape != (members,):
-        raise trace_error(
-            f"an array of shape {shape} is indexed by X.member, of a batch of {members}: it has a number for each, shape ({members},)"
-        )
     kind = numbers.type.kind
-    return nodes.node("scalar_of_member", (), (numbers.attrs[0], members, kind == "complex"), Type(kind))
+    return nodes.node(
+        "scalar_of_member", (), (numbers.attrs[0], number.attrs[0], kind == "complex"), Type(kind)
+    )
 
 
 def know_symmetry(node: Node, element: Element) -> None:
