@@ -21,6 +21,7 @@ from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
 from jali.codegen.stages import analyse_program, lower, trace_function, write
 from jali.codegen.storage_formats import ArrayArgument, FieldArgument, stored
 from jali.codegen.trace import trace
+from jali.codegen.types import Type
 from jali.codegen.writer import Lowering
 
 
@@ -359,6 +360,11 @@ def everything(X, A, B, v, w, x, y, scale, rng, table):
     x[X] = 2 * y[X]  # as y, which is kept in fewer bits, gives it back
 
 
+def neighbours(X, out, f, a):
+    """Along a batch."""
+    out[X] = a[X.member] * f[X, X.member + 1]
+
+
 def whole_sums(X, k, total):
     """Whole numbers of an array, which float32 sums as doubles."""
     total += k[1]
@@ -382,7 +388,10 @@ def test_every_operation_can_be_reached():
         whole_sums, [], [ArrayArgument("int", (2,)), "sum"], ["k", "total"], 2, "float32"
     ).programs
     numbers = program_of_numbers(NumberProgram((Summed(0, "sum"),), (0,), (1,)))
-    effects = [e for p in (program, unfused, whole, numbers, receiver) for e in p.effects]
+    kept_of_batch = [FieldArgument(stored("float64", Real(), "float64"), k, batch=3) for k in range(2)]
+    kept_of_batch.append(Type("real", (3,)))
+    (members,) = trace_function(neighbours, [], kept_of_batch, ["out", "f", "a"], 2, "float64").programs
+    effects = [e for p in (program, unfused, whole, numbers, receiver, members) for e in p.effects]
     reached = {node.op for effect in effects for node in reachable([effect.value])}
     assert reached == set(OPERATIONS)
 

@@ -87,6 +87,7 @@ def run_batch(seed, extents, members, device="cpu", precision="float64", storage
     return numbers
 
 
+@pytest.mark.short(7)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_members_have_the_bits_of_single_fields(seed, ranks):
@@ -367,3 +368,27 @@ def test_mistakes_are_reported(call, error, match):
         assert re.search(r"test_batches.py:\d+", str(caught.value)), caught.value
     with pytest.raises(error):  # on every rank
         virtual_ranks(2, call)
+
+
+@pytest.mark.parametrize("wire", ["", "float16", "fixed16"])
+def test_halo_items_of_members_travel_as_those_of_fields(wire):
+    """Half of a spinor travels for each member, in the wire format of the lattice; with links, which have no batch."""
+    from jali.fermions import WilsonDirac
+    from jali.fermions.wilson import _wilson
+    from jali.gauge import GaugeField
+
+    def run():
+        lattice = Lattice(4, 2, 2, 8, halo_wire=wire)
+        D = WilsonDirac(GaugeField(lattice, SU(3)).hot_start(seed=2), 0.1)
+        singles = [filled(lattice, Spinor(3), k, boundary={3: "antiperiodic"}) for k in range(3)]
+        f = batch_of(singles)
+        out = D.apply(f)
+        assert same(out, [D.apply(g) for g in singles])
+        (kernel,) = _wilson.kernels(out, f, D.links, D.mass)
+        assert [item.batch for item in kernel.program.items] == [3, 3]
+        half = D.hop(f.on(EVEN))
+        assert same(half, [D.hop(g.on(EVEN)) for g in singles])
+        return out[...].tobytes()
+
+    found = virtual_ranks(2, run)
+    assert found[0] == found[1]

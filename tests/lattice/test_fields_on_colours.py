@@ -127,6 +127,7 @@ def run_program(seed, extents, device="cpu", precision="float64", storage=None):
     return numbers
 
 
+@pytest.mark.short(10)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_random_programs_have_the_bits_of_fields_on_all_sites(seed, ranks):
@@ -145,6 +146,30 @@ def test_formats_of_storage_keep_the_bits(storage, ranks):
     virtual_ranks(
         ranks, lambda: run_program(3, (4, 2, 8), "cpu", "float32", None if storage == "float32" else storage)
     )
+
+
+@pytest.mark.parametrize("precisions", [("float32", "float64"), ("float64", "float32")], ids=str)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_two_precisions_and_arrays_meet_in_a_kernel(ranks, precisions):
+    """A kernel finds the sites of the others one by one, several to a vector, and the ghosts of even fields apart."""
+
+    @jali.site_function
+    def mixed(X, out, x, y, w):
+        mu, nu = X.directions()
+        out[X] = x[X + mu] + 0.5 * x[X - nu] + y[X + mu - nu] + w[X] * y[X]
+
+    def run():
+        lattice = Lattice(12, 12)
+        x, y = (filled(lattice, Vector(2), k, precision=p) for k, p in enumerate(precisions))
+        w = lattice.wrap(np.ascontiguousarray(filled(lattice, Real(), 3).local()))
+        for over in (EVEN, ODD):
+            for out in (x.like(), y.like()):
+                half = out.like(over=over)
+                mixed(half, x.on(over.opposite), y.on(over), w)
+                mixed[over](out, x, y, w)
+                assert same(half, out)
+
+    virtual_ranks(ranks, run)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -62,7 +62,16 @@ def test_each_member_has_the_history_that_it_has_alone(precision, ranks):
             cg(lambda p, q, m=m: helmholtz(q, p, m), b, rtol=rtol)
             for m, b in zip(masses.tolist(), singles, strict=True)
         ]
-        found = cg(lambda p, q: helmholtz_of_members(q, p, masses), batch_of(singles), rtol=rtol)
+        b = batch_of(singles)
+        found = cg(lambda p, q: helmholtz_of_members(q, p, masses), b, rtol=rtol)
+        for check_interval in (1, 3):  # a graph, whose numbers stay
+            again = cg(
+                lambda p, q: helmholtz_of_members(q, p, masses), b, rtol=rtol, check_interval=check_interval
+            )
+            assert [member.residuals for member in again.members] == [
+                member.residuals for member in found.members
+            ]
+            assert again.x.stored_bytes().tobytes() == found.x.stored_bytes().tobytes()
         assert found.converged
         assert len(found) == 3
         assert len({member.iterations for member in found.members}) == 3
@@ -130,12 +139,7 @@ def test_starts_zeros_and_tolerances():
             "has None members, b has 2",
         ),
         (lambda b: cg(lambda p, q: None, b, callback=print), ParameterError, "solved without a callback"),
-        (
-            lambda b: cg(lambda p, q: None, b, check_interval=4),
-            ParameterError,
-            "the host looks at every iteration",
-        ),
-        (lambda b: cg(3, b), ParameterError, "the operator is a function"),
+        (lambda b: cg(3, b), ParameterError, "the operator has a function matvec"),
         (
             lambda b: vectors_of("b", b).update([(b, 1, [(np.ones(3), b.like())])]),
             LayoutError,

@@ -112,7 +112,7 @@ class Access:
         return "x"
 
     def ghosts(self, w: Writer) -> str:
-        """The number of the field's first ghost, and how far ghosts are away from where they would follow its sites."""
+        """The number of the field's first ghost block, and how far ghosts are away from where they would follow its sites."""
         first, away = (w.parameter_of(what, self.slot) for what in ("first_ghost", "away"))
         return f"(int64_t)w[{first}], (int64_t)w[{away}]"
 

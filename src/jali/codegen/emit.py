@@ -201,11 +201,15 @@ class Emitter(Writer):
             counted = ", counters" if self._may_overflow() else ""
             if counted:
                 self.parameter(KernelParameter("overflow"))
-            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{index}], i, {sent}{counted});")
+            target = f"({memory}*)w[{index}]"
+            if self.program.batch:
+                target = f"member_of<{self.program.outputs}>({target}, i, {self.program.batch}, member)"
+            self.line(f"store_element<{self.program.outputs}>({target}, i, {sent}{counted});")
         elif outputs:
             index = self.parameter(KernelParameter("output"))
             for effect in outputs:
-                target = f"(real*)w[{index}] + i * {self.program.outputs} + {effect.first}"
+                at = f"(i * {self.program.batch} + member)" if self.program.batch else "i"
+                target = f"(real*)w[{index}] + {at} * {self.program.outputs} + {effect.first}"
                 self.line(f"copy<{effect.value.type.reals}>({target}, {self.array(effect.value)});")
         stores = [e for e in self.program.effects if isinstance(e, Store)]
         sums = [e for e in self.program.effects if isinstance(e, Sum)]

@@ -30,6 +30,7 @@ class Item:
     offset: tuple[int, ...]
     reals: int
     slots: tuple[int, ...]
+    batch: int = 0  # so many values of it travel for a site, one for each member; 0: one for all
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def _received(number: int, cut: Cut, k: int, nodes: Builder, copy: Callable[[Nod
 def _producer(program: SiteProgram, cut: Cut) -> SiteProgram:
     """The program that computes an item at the sender's own site."""
     sent = part_of(program, f"{program.name}_item", cut.nodes)
+    sent.batch = cut.item.batch
     return shifted(sent, tuple(-o for o in cut.item.offset))
 
 
@@ -131,7 +133,8 @@ def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ..
             return None
     ordered = tuple(sorted(cut, key=lambda n: n.number))
     slots = tuple(sorted({n.attrs[0] for n in loads}))
-    return Cut(Item(offset, sum(node.type.reals for node in ordered), slots), ordered)
+    batch = program.batch if any(program.fields[slot].batch for slot in slots) else 0
+    return Cut(Item(offset, sum(node.type.reals for node in ordered), slots, batch), ordered)
 
 
 def _whole(cut: frozenset[Node]) -> frozenset[Node]:

@@ -395,6 +395,8 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
+        if isinstance(index, Value) and leaves.is_number_of_each_member(self.node, index.node):
+            return Value(leaves.scalar_of_member(builder(), self.node, index.node))
         indices = index if isinstance(index, tuple) else (index,)
         for axis, i in enumerate(indices):
             if isinstance(i, Value) and axis < len(self.node.type.shape) and leaves.of_members(i.node):

@@ -15,19 +15,12 @@ from typing import Any
 
 from jali.beside import made_of
 from jali.errors import LayoutError
-from jali.fermions.wilson import WilsonDirac, wilson_hop_at
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.colours import join
 from jali.lattice.domain import EVEN, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
-from jali.lattice.sites import site_function
-
-
-@site_function
-def _diagonal_and_hop(X: Any, out: Any, chi: Any, psi: Any, U: Any, a: Any, b: Any, adjoint: bool) -> None:
-    out[X] = a * chi[X] + b * wilson_hop_at(X, psi, U, -1 if adjoint else 1)
 
 
 class EvenOdd:
@@ -42,8 +35,8 @@ class EvenOdd:
     Two kernels of half the lattice each apply A. Raises LayoutError for fields that do not fit.
     """
 
-    def __init__(self, D: WilsonDirac, over: Domain = ODD):
-        if not isinstance(D, WilsonDirac):
+    def __init__(self, D: Any, over: Domain = ODD):
+        if not hasattr(D, "diagonal_and_hop"):
             raise LayoutError(f"the even-odd form is that of a WilsonDirac, not of {no_field(D)}")
         if over not in (EVEN, ODD):
             given = over if isinstance(over, Domain) else value_shown(over)
@@ -82,7 +75,7 @@ class EvenOdd:
         half = self._applied(psi)
         out = self._out(half, out)
         arguments = self._hopped(half, True)
-        return out, apply_inner(_diagonal_and_hop, psi, out, *arguments, wait=wait)
+        return out, apply_inner(self.D.diagonal_and_hop, psi, out, *arguments, wait=wait)
 
     def prepare(self, b: Field, out: Field | None = None) -> Field:
         """b_o - D_oe D_ee^-1 b_e = b_o + H_oe b_e / (2 (m + d)), of a spinor field `b` on all sites."""
@@ -90,7 +83,7 @@ class EvenOdd:
         other = self._part("source", b, self.over.opposite)
         mine = self._part("own source", b, self.over)
         out = self._out(mine, out)
-        _diagonal_and_hop(out, mine, other, self.D.links, 1.0, 0.5 / self.diagonal, False)
+        self.D.diagonal_and_hop(out, mine, other, self.D.links, 1.0, 0.5 / self.diagonal, False)
         return out
 
     def reconstruct(self, x: Field, b: Field, out: Field | None = None) -> Field:
@@ -106,7 +99,7 @@ class EvenOdd:
             )
         source = self._part("source", b, self.over.opposite)
         found = source.like()
-        _diagonal_and_hop(found, source, x, self.D.links, 1 / self.diagonal, 0.5 / self.diagonal, False)
+        self.D.diagonal_and_hop(found, source, x, self.D.links, 1 / self.diagonal, 0.5 / self.diagonal, False)
         return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
 
     # ---- its parts ---------------------------------------------------------------------------------------
@@ -114,7 +107,7 @@ class EvenOdd:
     def _run(self, psi: Field, out: Field | None, adjoint: bool) -> Field:
         self._check(psi)
         out = self._out(psi, out)
-        _diagonal_and_hop(out, *self._hopped(psi, adjoint))
+        self.D.diagonal_and_hop(out, *self._hopped(psi, adjoint))
         return out
 
     def _hopped(self, psi: Field, adjoint: bool) -> tuple[Any, ...]:

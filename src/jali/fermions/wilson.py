@@ -12,7 +12,7 @@ belong to the lattice). Solving is `jali.solvers`' affair.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from jali.beside import made_of, redefines
 from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
+from jali.fermions.even_odd import EvenOdd
 from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 from jali.lattice.algebra import inner
@@ -27,10 +28,7 @@ from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
-from jali.lattice.sites import site_function
-
-if TYPE_CHECKING:
-    from jali.fermions.even_odd import EvenOdd
+from jali.lattice.sites import SiteFunction, site_function
 
 
 def wilson_at(X: Any, psi: Any, U: Any, mass: Any, sign: int = 1) -> Value:
@@ -65,6 +63,11 @@ def _wilson_adjoint(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
 @site_function
 def _hop(X: Any, out: Any, psi: Any, U: Any, adjoint: bool) -> None:
     out[X] = wilson_hop_at(X, psi, U, -1 if adjoint else 1)
+
+
+@site_function
+def _diagonal_and_hop(X: Any, out: Any, chi: Any, psi: Any, U: Any, a: Any, b: Any, adjoint: bool) -> None:
+    out[X] = a * chi[X] + b * wilson_hop_at(X, psi, U, -1 if adjoint else 1)
 
 
 class WilsonDirac:
@@ -110,8 +113,6 @@ class WilsonDirac:
     def even_odd(self, over: Domain = ODD) -> EvenOdd:
         """The operator on half of the sites from which a solution on all of them follows: see `EvenOdd`. Raises LayoutError where the mass
         is -d, and for other sites than `ODD` and `EVEN`."""
-        from jali.fermions.even_odd import EvenOdd
-
         return EvenOdd(self, over)
 
     @property
@@ -139,6 +140,11 @@ class WilsonDirac:
             )
         _hop(out, psi, self.links, adjoint)
         return out
+
+    @property
+    def diagonal_and_hop(self) -> SiteFunction:
+        """The site function `(out, chi, psi, links, a, b, adjoint)` that writes a chi + b H psi, of which even-odd forms are made."""
+        return _diagonal_and_hop
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger D psi."""

@@ -302,7 +302,8 @@ class _Binding:
         label = f"halo item of {self.program.name} at {item.offset}"
         return _core.halo_item(
             self.layout,
-            list(on_the_wire(item.reals, self.program.precision, self.lowering.wire).memory),
+            list(on_the_wire(item.reals, self.program.precision, self.lowering.wire).memory)
+            * (item.batch or 1),
             label,
             binary.address,
             parameters,

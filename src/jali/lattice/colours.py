@@ -107,11 +107,9 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
 
     Raises LayoutError unless one is over EVEN and the other over ODD, of one lattice and element, for a new field also of one boundary.
     """
-    from jali.lattice.field import Field
-
     for field, over in ((even, EVEN), (odd, ODD)):
-        if not isinstance(field, Field) or field.over is not over:
-            found = f"a field over {field.over}" if isinstance(field, Field) else value_shown(field)
+        if not _is_field(field) or field.over is not over:
+            found = f"a field over {field.over}" if _is_field(field) else value_shown(field)
             raise LayoutError(
                 f"jali.join takes a field over EVEN and one over ODD, in this order, not {found} for {over}"
             )
@@ -128,7 +126,7 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
         changes = {} if kept_alike else {"precision": widest((even.precision, odd.precision))}
         out = even.like(over=ALL, **changes)
     if (
-        not isinstance(out, Field)
+        not _is_field(out)
         or out.over is not ALL
         or out.lattice is not even.lattice
         or out.element != even.element
@@ -139,6 +137,10 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
     for part in (even, odd):
         out._assign(part, True)
     return out
+
+
+def _is_field(x: Any) -> bool:
+    return hasattr(type(x), "stored_bytes")
 
 
 def with_zeros(field: Field) -> Field:

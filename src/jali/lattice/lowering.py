@@ -218,7 +218,7 @@ def phased_reads(analysed: Analysed, fields: Sequence[Field]) -> frozenset[tuple
 def _crossing(
     analysed: Analysed, phased: frozenset[tuple[int, tuple[int, ...]]], lattice: Any
 ) -> tuple[tuple[int, ...], ...]:
-    if not lattice.halo_items or lattice.communicator.size == 1 or analysed.program.batch:
+    if not lattice.halo_items or lattice.communicator.size == 1:
         return ()
     return crossing_offsets(analysed, phased, lattice.grid)
 

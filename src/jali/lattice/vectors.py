@@ -17,7 +17,7 @@ from jali.lattice.algebra import inner, norm2
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
-from jali.lattice.scalars import Scalar
+from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.vectors.arrays import factor_of, type_in
@@ -45,7 +45,8 @@ def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
         for sign in assignment:
             field = next(members)
             target = field if target is None else target
-            terms.append((sign, next(factors) if sign in "na" else None, field))
+            factor: Any = next(factors) if sign in "na" else None
+            terms.append((sign, factor, field))
         value = None
         for sign, factor, field in sorted(terms, key=lambda term: term[0] in "na"):
             if sign in "na":
@@ -95,6 +96,8 @@ def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Fi
             number = (
                 np.iscomplexobj(a)
                 if isinstance(a, np.ndarray)
+                else a.kind == "complex"
+                if isinstance(a, LocatedArray)
                 else a.is_complex
                 if isinstance(a, Scalar)
                 else isinstance(factor_of(a), complex)
@@ -183,7 +186,7 @@ class FieldVectors:
                 fields.append(x)
                 if type(a) is int and a in _SIGNS:
                     pattern += _SIGNS[a]
-                elif isinstance(a, np.ndarray) and a.ndim:
+                elif isinstance(a, LocatedArray) or (isinstance(a, np.ndarray) and a.ndim):
                     if a.shape != (y.batch,):
                         raise LayoutError(
                             f"factors of shape {a.shape} in an update of {y.name}, which has {y.batch} members: one for each"
@@ -237,9 +240,9 @@ class FieldVectors:
         between."""
         return 8 if x.lattice.gpu is not None and self.repeats(x) else 1
 
-    def number(self, x: Field, value: float) -> Scalar:
-        """A number that a graph carries from one repetition to the next."""
-        return x.lattice.scalar(value)
+    def number(self, x: Field, value: Any) -> Any:
+        """A number that a graph carries from one repetition to the next; of an array of numbers for the members of a batch an array."""
+        return x.lattice.scalar(value) if np.ndim(value) == 0 else x.lattice.scalars(value)
 
     def graph(self, x: Field, step: Callable[[], Any]) -> Graph:
         """The calls of `step`, recorded."""

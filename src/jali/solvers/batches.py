@@ -1,6 +1,6 @@
 """Conjugate gradients for all members of a batch at once.
 
-The recursion of `conjugate_gradient`, whose numbers are arrays with an element for each member. A member that has converged takes steps of
+The recursion of `recursion.py`, whose numbers are arrays with an element for each member. A member that has converged takes steps of
 length zero, so its history and its solution have the bits of a solve of that member alone. Members are not reordered, since an
 operator may have numbers of its own for each (`factors[X.member]`).
 """
@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import ParameterError, SolverError
-from jali.files import value_shown
-from jali.solvers.conjugate_gradient import MOST_DRIFT, NORMAL, Solution, _Recursion
+from jali.errors import RecordingError, SolverError
 from jali.solvers.operators import apply_inner_of, function_of, is_operator, started
-from jali.solvers.solver import check_tolerances
-from jali.vectors import check_alike, vectors_of
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution
+from jali.vectors import vectors_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,30 +49,39 @@ class BatchSolution:
 
 
 def cg_of_batch(
-    A: Any, b: Any, x0: Any, rtol: float, atol: float, maxiter: int, must_converge: bool
+    A: Any,
+    b: Any,
+    x0: Any,
+    rtol: float,
+    atol: float,
+    maxiter: int,
+    must_converge: bool,
+    check_interval: int | None,
 ) -> BatchSolution:
-    """`jali.solvers.cg` for a field with a batch. Raises its errors; those of the recursion name the member."""
+    """`jali.solvers.cg`, which has checked the arguments, for a field with a batch. Raises its errors; those of the recursion name the member."""
     vectors = vectors_of("cg: b", b)
-    if not (callable(A) or is_operator(A)):
-        raise ParameterError(
-            f"the operator is a function A(p, q) that writes A p into q, or has matvec, not {value_shown(A)}"
-        )
-    check_tolerances("cg", rtol=rtol, atol=atol)
-    if rtol >= 1 or rtol == atol == 0:
-        raise ParameterError(
-            f"cg: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
-        )
-    vectors.epsilon(b)  # refuses whole numbers
-    if x0 is not None:
-        check_alike("cg: x0", x0, "b", b)
     squares = vectors.norm2(b)
     if not np.all(np.isfinite(squares)):
         raise _error(~np.isfinite(squares), "b has infinities or nan, or numbers whose squares overflow")
     run = _BatchRun(A, vectors, b, x0, squares, rtol, atol)
-    while run.going.any() and len(run.history) <= maxiter:
-        run.iterate()
+    turns = check_interval or vectors.check_interval(b)
+    repeated = None
+    while run.going.any() and (done := len(run.history) - 1) < maxiter:
+        # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
+        if turns > 1 and 0 < done <= maxiter - turns:
+            if repeated is None:
+                try:
+                    repeated = _Repeated(run, turns)
+                except RecordingError:
+                    if check_interval is not None:
+                        raise
+                    turns = 1
+                    continue
+            repeated.iterate()
+        else:
+            run.iterate()
     residuals = np.sqrt(run.true_squares()) / run.size
-    exact = residuals <= MOST_DRIFT * np.maximum(run.tolerance, run.residuals[-1])
+    exact = residuals <= MOST_DRIFT * np.maximum(run.tolerance, run.history[-1])
     converged = ~run.going & exact
     if must_converge and not converged.all():
         why = (
@@ -91,11 +98,12 @@ def cg_of_batch(
     for k in range(b.batch):
         count = int(run.iterations[k])
         found = history[: count + 1, k].tolist()
-        members.append(Solution(run.x.members[k], count, found, float(residuals[k]), bool(converged[k])))
+        x = run.x.members[k]
+        members.append(Solution(x, count, found, float(residuals[k]), bool(converged[k]), turns))
     return BatchSolution(run.x, tuple(members))
 
 
-class _BatchRun(_Recursion):
+class _BatchRun(Recursion):
     """A solve under way: every number is an array of the members."""
 
     def __init__(self, A: Any, vectors: Any, b: Any, x0: Any, squares: np.ndarray, rtol: float, atol: float):
@@ -118,42 +126,90 @@ class _BatchRun(_Recursion):
         self.going = self.history[0] > self.tolerance
         self.iterations = np.zeros(b.batch, int)
 
-    @property
-    def residuals(self) -> list[np.ndarray]:
-        """|r| / |b| of each iteration so far."""
-        return self.history
-
     def true_squares(self) -> np.ndarray:
         """|b - A x|^2, with r = b - A x."""
         self.q = self.forward(self.x)
         return np.asarray(self.vectors.update([(self.r, 0, [(1, self.b), (-1, self.q)])], norm=True))
 
     def iterate(self) -> None:
-        """One iteration of the members that go on."""
+        """One iteration of the members that go on, with numbers of the host."""
         going, before = self.going, self.rr
         pq = self.curvature()
         curvature = np.real(pq)
-        if not np.all(np.isfinite(curvature[going])):
-            raise _error(going & ~np.isfinite(curvature), "p^dagger A p is infinite or nan")
-        if not np.all(curvature[going] > 0):
-            raise _error(
-                going & ~(curvature > 0),
-                f"p^dagger A p is not positive: the operator is singular, not positive definite or not Hermitian; {NORMAL}",
-            )
+        self.check(curvature)
         if len(self.history) == 1 and np.iscomplexobj(pq):
             allowed = np.sqrt(self.vectors.epsilon(self.b) * before * self.vectors.norm2(self.q))
-            if np.any(going & (np.abs(np.imag(pq)) > allowed)):
-                raise _error(
-                    going & (np.abs(np.imag(pq)) > allowed),
-                    "p^dagger A p is not real: the operator is not Hermitian",
-                )
+            if np.any(wrong := going & (np.abs(np.imag(pq)) > allowed)):
+                raise _error(wrong, "p^dagger A p is not real: the operator is not Hermitian")
         step = np.where(going, before / np.where(going, curvature, 1.0), 0.0)
         found = self.descend(step)
         self.turn(step, np.where(going, found / np.where(going, before, 1.0), 0.0))
-        self.rr = np.where(going, found, before)
+        self.count(found)
+
+    def check(self, curvature: np.ndarray) -> None:
+        """Raises SolverError unless p^dagger A p of the members that go on is positive and finite."""
+        if np.any(wrong := self.going & ~np.isfinite(curvature)):
+            raise _error(wrong, "p^dagger A p is infinite or nan")
+        if np.any(wrong := self.going & ~(curvature > 0)):
+            raise _error(
+                wrong,
+                f"p^dagger A p is not positive: the operator is singular, not positive definite or not Hermitian; {NORMAL}",
+            )
+
+    def count(self, found: np.ndarray) -> None:
+        """Notes an iteration that gave these |r|^2."""
+        self.rr = np.where(self.going, found, self.rr)
         self.history.append(np.sqrt(self.rr) / self.size)
-        self.iterations += going
-        self.going = going & (self.history[-1] > self.tolerance)
+        self.iterations += self.going
+        self.going = self.going & (self.history[-1] > self.tolerance)
+
+
+def _if_going(value: Any, rr: Any, size: Any, tolerance: Any) -> Any:
+    """The value where a member has not converged, else zero; of its `Scalar`s."""
+    return (rr.sqrt() / size > tolerance).where(value, 0.0)
+
+
+def _step(rr: Any, curvature: Any, size: Any, tolerance: Any) -> Any:
+    return _if_going(rr / curvature, rr, size, tolerance)
+
+
+def _weight(rr: Any, found: Any, size: Any, tolerance: Any) -> Any:
+    return _if_going(found / rr, rr, size, tolerance)
+
+
+class _Repeated:
+    """So many iterations of a run as a graph, with numbers that stay where the fields are."""
+
+    def __init__(self, run: _BatchRun, turns: int):
+        self.run = run
+        self.turns = turns
+        numbers = (run.rr, run.size, run.tolerance)
+        self.rr, self.size, self.tolerance = (run.vectors.number(run.b, values) for values in numbers)
+        self.graph = run.vectors.graph(run.b, self._iterations)
+
+    def _iterations(self) -> list[Any]:
+        """p^dagger A p and |r|^2 of each."""
+        run, history, rr = self.run, [], self.rr
+        for _ in range(self.turns):
+            curvature = run.curvature(wait=False).real
+            step = rr.elementwise(_step, rr, curvature, self.size, self.tolerance)
+            found = run.descend(step, wait=False)
+            run.turn(step, rr.elementwise(_weight, rr, found, self.size, self.tolerance))
+            history += [curvature, found]
+            rr = found
+        self.rr.assign(rr)
+        return history
+
+    def iterate(self) -> None:
+        """As many iterations of the run, up to the last one that is needed."""
+        run = self.run
+        self.graph.run()
+        numbers = self.graph.read()
+        for curvature, found in zip(numbers[::2], numbers[1::2], strict=True):
+            run.check(curvature)
+            run.count(found)
+            if not run.going.any():
+                return
 
 
 def _error(wrong: np.ndarray, what: str) -> SolverError:

@@ -1,6 +1,6 @@
 """Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.vectors`.
 
-There is one recursion, `_Recursion`, with two interfaces. `cg` solves to a relative tolerance, is strict about the operator,
+There is one recursion, `Recursion`, with two interfaces. `cg` solves to a relative tolerance, is strict about the operator,
 and records graphs on devices; `CG` counts and stops steps as `pylops` does. The operator is one with `matvec`, or for `cg` a
 function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator with the inner
 product of p and A p, which its last kernel may give, one update of r that also yields |r|^2, and one of x and p. On a device several
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from jali.comm.validation import integer
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
-from jali.notebook import facts
+from jali.solvers.batches import BatchSolution, cg_of_batch
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
 from jali.solvers.operators import (
     ApplyInner,
@@ -34,60 +33,11 @@ from jali.solvers.operators import (
     started,
     widened,
 )
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
-if TYPE_CHECKING:
-    from jali.solvers.batches import BatchSolution
-
-MOST_DRIFT = 10  # of the residual from the recursion's value, before a solve has failed
 SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
-NORMAL = "solve A^dagger A x = A^dagger b instead"
-
-
-@dataclass(frozen=True, repr=False)
-class Solution:
-    """The result of a solver.
-
-    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
-    |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
-    how many iterations the host checked: 1 where they were not recorded.
-    """
-
-    x: Any
-    iterations: int
-    residuals: list[float]
-    residual: float
-    converged: bool
-    check_interval: int = 1
-
-    def __repr__(self) -> str:
-        how = "converged" if self.converged else "not converged"
-        return f"<solution, {how} in {self.iterations} iterations, residual {self.residual:.2g}: {_shown(self.x)}>"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows, with every tenth residual."""
-        history = [
-            f"{k:6}  {r:.3e}"
-            for k, r in enumerate(self.residuals)
-            if k % 10 == 0 or k == len(self.residuals) - 1
-        ]
-        rows = {
-            "solution": _shown(self.x),
-            "converged": "yes" if self.converged else "no",
-            "iterations": self.iterations,
-            "residual |b - A x| / |b|": f"{self.residual:.3e}",
-        }
-        return facts("Solution", rows, {"residuals by iteration": "\n".join(history)})
-
-
-def _shown(vector: Any) -> str:
-    """A short description of a solution: a field's own, or an array's shape."""
-    if isinstance(vector, list | tuple):
-        return f"[{', '.join(map(_shown, vector))}]"
-    if hasattr(vector, "shape"):
-        return f"array {tuple(vector.shape)} of {vector.dtype}"
-    return repr(vector)
 
 
 @named
@@ -131,14 +81,6 @@ def cg(
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
-    if getattr(b, "batch", None) is not None:
-        from jali.solvers.batches import cg_of_batch
-
-        if callback is not None or check_interval not in (None, 1):
-            raise ParameterError(
-                "cg: a batch is solved without a callback, and the host looks at every iteration"
-            )
-        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
             f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
@@ -162,6 +104,10 @@ def cg(
     if x0 is not None:
         check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
+    if getattr(b, "batch", None) is not None:
+        if callback is not None:
+            raise ParameterError("cg: a batch is solved without a callback")
+        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval)
     b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
         raise not_finite("cg", b=b)
@@ -222,49 +168,7 @@ def _times(vectors: Vectors, factor: float, x: Any) -> Any:
     return out
 
 
-class _Recursion:
-    """The recursion: x, the residual r, the direction p, q = A p, and |r|^2."""
-
-    def __init__(self, forward: Function, apply_inner: ApplyInner, vectors: Vectors, x: Any, r: Any):
-        self.forward = forward
-        self.apply_inner = apply_inner
-        self.vectors = vectors
-        self.x = x
-        self.r = r
-        self.p: Any = None
-        self.q: Any = None
-        self.rr: Any = 0.0  # a number, or an array of those of a batch
-
-    def residual(self, b: Any) -> float:
-        """r = b - A x; returns |r|^2."""
-        self.q = self.forward(self.x)
-        return float(self.vectors.update([(self.r, 0, [(1, b), (-1, self.q)])], norm=True))
-
-    def begin(self, b: Any, rr: float | None = None) -> None:
-        """The first direction, from x and b; `rr` is |b|^2 where x is zero and r is b."""
-        self.rr = self.residual(b) if rr is None else rr
-        self.p = self.vectors.copy(self.r)
-
-    def curvature(self, wait: bool = True) -> Any:
-        """q = A p; returns p^dagger A p."""
-        self.q, curvature = self.apply_inner(self.p, wait)
-        return curvature
-
-    def descend(self, step: Any, wait: bool = True) -> Any:
-        """r -= step A p; returns |r|^2."""
-        return self.vectors.update([(self.r, 1, [(-step, self.q)])], norm=True, wait=wait)
-
-    def turn(self, step: Any, weight: Any) -> None:
-        """x += step p, then p = r + weight p."""
-        self.vectors.update([(self.x, 1, [(step, self.p)]), (self.p, weight, [(1, self.r)])])
-
-    def advance(self, step: float) -> None:
-        """An iteration with a step whose length is known."""
-        before, self.rr = self.rr, self.descend(step)
-        self.turn(step, self.rr / before)
-
-
-class _Run(_Recursion):
+class _Run(Recursion):
     """A solve under way, to a tolerance relative to |b|, which is `size`."""
 
     def __init__(
@@ -469,7 +373,7 @@ class CG(Solver):
             x0 = widened(x0, self.A, b)
             check_alike("CG: x0", x0, "b", b)
         x = vectors.like(b) if x0 is None else started(x0, b)
-        self._recursion = _Recursion(*self._functions(vectors), vectors, x, vectors.copy(b))
+        self._recursion = Recursion(*self._functions(vectors), vectors, x, vectors.copy(b))
         self._recursion.begin(b, vectors.norm2(b) if x0 is None else None)
         if not math.isfinite(self.kold):
             raise not_finite("CG", **{"b": b, "x0": x0, "A x0": self._recursion.q})
@@ -531,7 +435,7 @@ class CG(Solver):
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
         kind, self.damp = vectors_of("x", vectors["x"]), numbers["damp"]
-        self._recursion = _Recursion(*self._functions(kind), kind, vectors["x"], vectors["r"])
+        self._recursion = Recursion(*self._functions(kind), kind, vectors["x"], vectors["r"])
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: x is changed and returned. Raises SolverError where A p is zero, infinite or nan."""

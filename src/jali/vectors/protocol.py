@@ -75,7 +75,7 @@ class Vectors(Protocol):
     def check_interval(self, x: Any) -> int:
         """After how many repetitions of a graph it pays to read a number."""
 
-    def number(self, x: Any, value: float) -> Any:
+    def number(self, x: Any, value: Any) -> Any:
         """A `jali.Scalar` beside it that can be assigned."""
 
     def graph(self, x: Any, step: Callable[[], Any]) -> Any:
@@ -91,7 +91,7 @@ class WithoutGraphs:
     def check_interval(self, x: Any) -> int:
         return 1
 
-    def number(self, x: Any, value: float) -> Any:
+    def number(self, x: Any, value: Any) -> Any:
         raise ParameterError("these vectors know no graphs")
 
     def graph(self, x: Any, step: Callable[[], Any]) -> Any:

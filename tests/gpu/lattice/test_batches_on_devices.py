@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from fake_driver import TWO_DEVICES, use_fake_gpus
 
+from jali import SU, Lattice, Spinor
 from jali.comm.virtual import virtual_ranks
+from jali.fermions import WilsonDirac
+from jali.gauge import GaugeField
+from jali.solvers import cg
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 
-from test_batches import run_batch
+from test_batches import batch_of, filled, run_batch
 from test_views_of_batches import run_views
 
 
@@ -43,6 +47,21 @@ def test_ranks_of_devices_too(seed, monkeypatch):
     extents = [(4, 12), (8, 6), (4, 2, 8), (2, 4, 2, 8)][seed]
     found = virtual_ranks(2, lambda: run_batch(seed, extents, 1 + seed, "cuda"))
     assert found == [run_batch(seed, extents, 1 + seed)] * 2
+
+
+@pytest.mark.short(1)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_solves_of_a_batch_are_graphs_with_the_bits_of_the_host(precision, device):
+    found = []
+    for kind, check_interval in (("cpu", 1), (device, 8), (device, 1)):
+        lattice = Lattice(4, 2, 2, 4, device=kind)
+        U = GaugeField(lattice, SU(2), precision=precision).hot_start(seed=1)
+        E = WilsonDirac(U, 0.4).even_odd()
+        b = batch_of([filled(lattice, Spinor(2), k, precision=precision) for k in range(2)])
+        solved = cg(E.normal, E.adjoint(E.prepare(b)), rtol=1e-4, check_interval=check_interval)
+        assert solved[0].check_interval == check_interval
+        found.append([(one.residuals, one.x[...].tobytes()) for one in solved.members])
+    assert found[0] == found[1] == found[2]
 
 
 @TWO_DEVICES

@@ -38,7 +38,11 @@ def _received(w: Writer, node: Node) -> None:
     staged = w.buffer(item.reals, node)
     memory = on_the_wire(item.reals, w.program.precision, w.lowering.wire)
     pointer = memory.pointer(w.program.precision, w.lowering.gpu)
-    arguments = f"{staged}, (const {pointer}*)w[{storage}], {entry}"
+    source = f"(const {pointer}*)w[{storage}]"
+    if item.batch:
+        block = f"int64_t({entry.partition(',')[0]} & ENTRY_BLOCK)"
+        source = f"member_of<{item.reals}>({source}, {block}, {item.batch}, member)"
+    arguments = f"{staged}, {source}, {entry}"
     sender = w.program.location(item.offset)
     w.line(f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {sender}")
     first = 0

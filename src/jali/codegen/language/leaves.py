@@ -250,6 +250,32 @@ def member(nodes: Builder, members: int) -> Node:
     return nodes.node("member", (), (members,), INT)
 
 
+def is_number_of_each_member(numbers: Node, number: Node) -> bool:
+    """Whether `numbers[number]` is that of the member that is computed, of an array on a device that has as many as there are members."""
+    return member.made(number) and scalar.made(numbers) and numbers.type.shape == (number.attrs[0],)
+
+
+def _scalar_of_member(w: Writer, node: Node) -> None:
+    slot, count, is_complex = node.attrs
+    first = w.parameter_of("scalar", slot)
+    step = (
+        f"member * int64_t(w[{w.parameter_of('scalar', slot, component=2 if is_complex else 1)}] - w[{first}])"
+        if count > 1
+        else "0"
+    )
+    parts = [f"w[{w.parameter_of('scalar', slot, component=k)}]" for k in range(2 if is_complex else 1)]
+    w.name(node, [f"splat((JALI_REAL)*(const double*)({part} + {step}))" for part in parts])
+
+
+@operation("scalar_of_member", _scalar_of_member, indexes={"scalars": 0}, of_member=True, sendable=False)
+def scalar_of_member(nodes: Builder, numbers: Node, number: Node) -> Node:
+    """Of an array that stays on a device, a number for each member of a batch, that of the member that is computed."""
+    kind = numbers.type.kind
+    return nodes.node(
+        "scalar_of_member", (), (numbers.attrs[0], number.attrs[0], kind == "complex"), Type(kind)
+    )
+
+
 def know_symmetry(node: Node, element: Element) -> None:
     """What a field of this element is known to hold."""
     node.antihermitian |= element.codec == "algebra"

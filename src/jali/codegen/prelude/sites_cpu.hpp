@@ -5,8 +5,8 @@
 // sites of an array as there are lanes, which follow each other; else SCATTERED | row, a row of the lists
 // naming the site of each lane. With PAIRED these are two runs of such sites, of which the row says where
 // they have, or would have, their lane 0, and how many lanes the first has; all of both can be read. A field
-// of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array lie apart: from site
-// `first` on, `away` bytes from where they would follow.
+// of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array, and of a field on even
+// sites, lie apart: from block `first` on, `away` bytes from where they would follow.
 typedef __UINT16_TYPE__ uint16_t;
 const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, ROW = PAIRED - 1;
 struct site_table {
@@ -22,8 +22,9 @@ JALI_INLINE const uint32_t* sites_of_lanes(site_table table, uint32_t entry) {
 template <int L>
 JALI_INLINE const char* location_of_site(const void* base, int64_t site, ghost_location ghosts, int64_t site_bytes,
                                       int64_t size) {
-    const char* place = (const char*)base + site / L * (L * site_bytes) + site % L * size;
-    return site >= ghosts.first ? place + ghosts.away : place;
+    const int64_t block = site / L;
+    const char* place = (const char*)base + block * (L * site_bytes) + site % L * size;
+    return block >= ghosts.first ? place + ghosts.away : place;
 }
 
 #if JALI_LANES > 1 && JALI_HAS(__builtin_shufflevector)

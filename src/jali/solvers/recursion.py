@@ -1,0 +1,100 @@
+"""The recursion of conjugate gradients, and what a solve returns: for one vector, and for all members of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jali.notebook import facts
+from jali.solvers.operators import ApplyInner, Function
+from jali.vectors import Vectors
+
+MOST_DRIFT = 10  # of the residual from the recursion's value, before a solve has failed
+NORMAL = "solve A^dagger A x = A^dagger b instead"
+
+
+@dataclass(frozen=True, repr=False)
+class Solution:
+    """The result of a solver.
+
+    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
+    |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
+    how many iterations the host checked: 1 where they were not recorded.
+    """
+
+    x: Any
+    iterations: int
+    residuals: list[float]
+    residual: float
+    converged: bool
+    check_interval: int = 1
+
+    def __repr__(self) -> str:
+        how = "converged" if self.converged else "not converged"
+        return f"<solution, {how} in {self.iterations} iterations, residual {self.residual:.2g}: {_shown(self.x)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, with every tenth residual."""
+        history = [
+            f"{k:6}  {r:.3e}"
+            for k, r in enumerate(self.residuals)
+            if k % 10 == 0 or k == len(self.residuals) - 1
+        ]
+        rows = {
+            "solution": _shown(self.x),
+            "converged": "yes" if self.converged else "no",
+            "iterations": self.iterations,
+            "residual |b - A x| / |b|": f"{self.residual:.3e}",
+        }
+        return facts("Solution", rows, {"residuals by iteration": "\n".join(history)})
+
+
+def _shown(vector: Any) -> str:
+    """A short description of a solution: a field's own, or an array's shape."""
+    if isinstance(vector, list | tuple):
+        return f"[{', '.join(map(_shown, vector))}]"
+    if hasattr(vector, "shape"):
+        return f"array {tuple(vector.shape)} of {vector.dtype}"
+    return repr(vector)
+
+
+class Recursion:
+    """The recursion: x, the residual r, the direction p, q = A p, and |r|^2."""
+
+    def __init__(self, forward: Function, apply_inner: ApplyInner, vectors: Vectors, x: Any, r: Any):
+        self.forward = forward
+        self.apply_inner = apply_inner
+        self.vectors = vectors
+        self.x = x
+        self.r = r
+        self.p: Any = None
+        self.q: Any = None
+        self.rr: Any = 0.0  # a number; of a batch, an array of them
+
+    def residual(self, b: Any) -> float:
+        """r = b - A x; returns |r|^2."""
+        self.q = self.forward(self.x)
+        return float(self.vectors.update([(self.r, 0, [(1, b), (-1, self.q)])], norm=True))
+
+    def begin(self, b: Any, rr: float | None = None) -> None:
+        """The first direction, from x and b; `rr` is |b|^2 where x is zero and r is b."""
+        self.rr = self.residual(b) if rr is None else rr
+        self.p = self.vectors.copy(self.r)
+
+    def curvature(self, wait: bool = True) -> Any:
+        """q = A p; returns p^dagger A p."""
+        self.q, curvature = self.apply_inner(self.p, wait)
+        return curvature
+
+    def descend(self, step: Any, wait: bool = True) -> Any:
+        """r -= step A p; returns |r|^2."""
+        return self.vectors.update([(self.r, 1, [(-step, self.q)])], norm=True, wait=wait)
+
+    def turn(self, step: Any, weight: Any) -> None:
+        """x += step p, then p = r + weight p."""
+        self.vectors.update([(self.x, 1, [(step, self.p)]), (self.p, weight, [(1, self.r)])])
+
+    def advance(self, step: float) -> None:
+        """An iteration with a step whose length is known."""
+        before, self.rr = self.rr, self.descend(step)
+        self.turn(step, self.rr / before)
