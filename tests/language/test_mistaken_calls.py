@@ -275,7 +275,10 @@ CALLS = [
     (lambda: R[np.array([0.5, 1]), 0, 0, 0], "sites are given by whole numbers and slices"),
     (lambda: R[np.array([True, False])], "a mask of axis 0"),
     (lambda: R[::0, 0, 0, 0], "slice step cannot be zero"),
-    (lambda: R.like(lattice=L), "like changes element, precision, storage, boundary, name, over and batch, not lattice"),
+    (
+        lambda: R.like(lattice=L),
+        "like changes element, precision, storage, boundary, name, over and batch, not lattice",
+    ),
     (lambda: Field(L, SU(100000)), "an element has at most 65536"),
     (lambda: jali.Vector(10**9), "an element has at most 65536"),
     (lambda: jali.Boundary("x", "open", jali.Real()), "a number of dimensions, not for 'x'"),

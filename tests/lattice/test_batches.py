@@ -29,8 +29,6 @@ from jali import (
 from jali.comm.virtual import virtual_ranks
 from jali.lattice.algebra import inner, norm2
 
-pytestmark = pytest.mark.lanes
-
 LATTICES = [(4, 12), (8, 8, 8), (12, 8), (8, 2, 2, 8)]
 MEMBERS = [1, 3, 8, 2]
 
@@ -87,7 +85,8 @@ def run_batch(seed, extents, members, device="cpu", precision="float64", storage
     return numbers
 
 
-@pytest.mark.short(7)
+@pytest.mark.lanes
+@pytest.mark.short(5)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_members_have_the_bits_of_single_fields(seed, ranks):
@@ -97,6 +96,8 @@ def test_members_have_the_bits_of_single_fields(seed, ranks):
         assert virtual_ranks(ranks, lambda: run_batch(seed, extents, MEMBERS[seed])) == [alone] * ranks
 
 
+@pytest.mark.lanes
+@pytest.mark.short(3)
 @pytest.mark.parametrize("storage", ["float32", "float16", "fixed16", "fixed8"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_formats_with_a_norm_keep_one_for_each_member(storage, ranks):

@@ -33,8 +33,6 @@ from jali.comm.virtual import virtual_ranks
 from jali.lattice.algebra import inner, norm2
 from jali.solvers import cg
 
-pytestmark = pytest.mark.lanes
-
 COLOURS = {0: EVEN, 1: ODD}
 LATTICES = [(4, 12), (8, 8, 8), (12, 8), (8, 2, 2, 8)]  # some boxes of 2 to 4 ranks have odd extents
 
@@ -127,7 +125,8 @@ def run_program(seed, extents, device="cpu", precision="float64", storage=None):
     return numbers
 
 
-@pytest.mark.short(10)
+@pytest.mark.lanes
+@pytest.mark.short(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_random_programs_have_the_bits_of_fields_on_all_sites(seed, ranks):
@@ -139,6 +138,8 @@ def test_random_programs_have_the_bits_of_fields_on_all_sites(seed, ranks):
         assert virtual_ranks(ranks, lambda: run_program(seed, extents)) == [alone] * ranks
 
 
+@pytest.mark.lanes
+@pytest.mark.short(3)
 @pytest.mark.parametrize("storage", ["float32", "float16", "fixed16", "fixed8"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_formats_of_storage_keep_the_bits(storage, ranks):

@@ -22,8 +22,6 @@ from jali import (
     virtual_ranks,
 )
 
-pytestmark = pytest.mark.lanes
-
 EXTENTS = (3, 4, 2)
 on_ranks = pytest.mark.parametrize("ranks", [1, 2])
 
