@@ -20,7 +20,7 @@ from test_batches import batch_of, filled, run_batch
 from test_views_of_batches import run_views
 
 
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 from test_fields_on_colours import filled, run_program, same
 
 
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]

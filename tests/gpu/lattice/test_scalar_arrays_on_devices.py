@@ -69,7 +69,8 @@ def results_of(lattice, n, kind):
     return jali.read(*made)
 
 
-@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.short(1)
+@pytest.mark.parametrize("kind", ["complex", "real"])
 def test_bits_are_those_of_the_host(kind, device):
     for n in (2, 7, 16):
         found, expected = (results_of(Lattice(2, device=where), n, kind) for where in (device, "cpu"))
