@@ -467,14 +467,13 @@ class FieldExpression(FieldArithmetic):
     def store(self, target: Any, partly: bool = False) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field. `partly`: a field on all sites may keep its values
         where fields on a colour give none."""
-        for field in self.members[:1] if self.batch is None else self.members:
+        for field in self.members:
             check_same_lattice(target, field)
-        if target.batch is None and self.batch is not None:
-            raise LayoutError(
-                f"{target.name} has no batch, and what is assigned to it has {self.batch} members; f.members[k] is one of them"
-            )
-        if target.over is ALL and not partly:
-            for field in self.members:
+            if target.batch is None and field.batch is not None:
+                raise LayoutError(
+                    f"{target.name} has no batch, and what is assigned to it has {field.batch} members; f.members[k] is one of them"
+                )
+            if field.over is not target.over and target.over is ALL and not partly:
                 check_gives_all(field, target)
         kernels.store(target, *self.arguments())
         return target
@@ -527,6 +526,8 @@ def check_gives_all(source: Any, target: Any) -> None:
 
 def check_same_lattice(a: Any, b: Any) -> None:
     """Raises LayoutError unless two fields are on one lattice, and not on two colours of it."""
+    if a.lattice is b.lattice and a.over is b.over and a.batch is b.batch:  # the usual case
+        return
     if a.lattice is b.lattice and ALL not in (a.over, b.over) and a.over is not b.over:
         raise LayoutError(
             f"{a.name} lives on {a.over}, {b.name} on {b.over}; fields of one colour combine, and with them fields on all sites"
@@ -611,12 +612,14 @@ def _join(function: Function, *parts: FieldExpression, fixed: tuple[Any, ...] = 
     fields, versions, given = list(first.members), list(first.versions), first.numbers
     places_of = []
     for one in parts[1:]:
-        for mine in fields:
-            for theirs in one.members:
-                check_same_lattice(mine, theirs)
         places = []
         for field, version in zip(one.members, one.versions, strict=True):
-            place = next((k for k, known in enumerate(fields) if known is field), len(fields))
+            place = len(fields)
+            for k, known in enumerate(fields):
+                if known is field:
+                    place = k
+                    break
+                check_same_lattice(known, field)
             if place == len(fields):
                 fields.append(field)
                 versions.append(version)
