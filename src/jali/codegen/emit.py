@@ -83,9 +83,8 @@ class Emitter(Writer):
         self.branch: int | None = None
         self.kept: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
-        self.shared = (
-            -1
-        )  # lines of a site that are written once for all members of a batch; -1: none are known yet
+        # how many lines of a site are written once for all members of a batch; -1: that is not known yet
+        self.shared = -1
         if program.batch and not lowering.gpu:
             self.analysis = analysis = for_members(program, analysis)
         self.arrays = LocalArrays(program, analysis)

@@ -36,14 +36,12 @@ class Analysis:
     stores: int
     coordinates: bool = False
     counts_attempts: bool = False  # in counters[0], where a loop gives up
-    failing: tuple[
-        Node, ...
-    ] = ()  # what may fail at a site; number k has counters[2 + 2 k] and the one behind it
+    # what may fail at a site; number k has counters[2 + 2 k] and the one behind it
+    failing: tuple[Node, ...] = ()
     randoms: set[int] = field(default_factory=set)
     drawn_at: tuple[int, ...] = ()  # the offset of the site whose random numbers are drawn
-    for_all_members: int = (
-        -1
-    )  # so many values come first in the order, and are the same for all members of a batch; -1: unordered
+    # so many values come first in the order, and are the same for all members of a batch; -1: they are in no such order
+    for_all_members: int = -1
 
 
 def analyse(program: SiteProgram) -> Analysis:

@@ -135,12 +135,12 @@ def _lowering(
         and sums.per is None
         and not program.labelled,
         by_address=by_address,
-        chunk=_chunk(analysed, fields, lattice, sites) if gpu is not None and program.batch else 32,
+        chunk=_chunk(lattice, sites) if gpu is not None and program.batch else 32,
         code_bits=_code_bits(reads, phased, fields, launch_layout) if gpu is not None else 32,
     )
 
 
-def _chunk(analysed: Analysed, fields: list[Field], lattice: Any, sites: Any) -> int:
+def _chunk(lattice: Any, sites: Any) -> int:
     """Sites that a block of a device's threads computes for all members of a batch, one after the other. Where there are too few to keep the
     device busy, those of a group, whose members are then computed at once."""
     positions = sites.end - sites.begin if sites.blocks is None else len(sites.blocks)

@@ -23,12 +23,8 @@ from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.registry import VectorKind, add
 
-_SIGNS = {
-    0: "0",
-    1: "+",
-    -1: "-",
-}  # factors that are part of the pattern; another one is a number, "n", or an array
-# of a number for each member of a batch, "a"
+# Factors that are part of the pattern; another one is a number, "n", or an array with a number for each member of a batch, "a".
+_SIGNS = {0: "0", 1: "+", -1: "-"}
 
 
 def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:

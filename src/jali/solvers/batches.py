@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import RecordingError, SolverError
+from jali.errors import SolverError
 from jali.solvers.operators import apply_inner_of, function_of, is_operator, started
-from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
 from jali.vectors import vectors_of
 
 
@@ -65,38 +65,24 @@ def cg_of_batch(
         raise _error(~np.isfinite(squares), "b has infinities or nan, or numbers whose squares overflow")
     run = _BatchRun(A, vectors, b, x0, squares, rtol, atol)
     turns = check_interval or vectors.check_interval(b)
-    repeated = None
-    while run.going.any() and (done := len(run.history) - 1) < maxiter:
-        # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
-        if turns > 1 and 0 < done <= maxiter - turns:
-            if repeated is None:
-                try:
-                    repeated = _Repeated(run, turns)
-                except RecordingError:
-                    if check_interval is not None:
-                        raise
-                    turns = 1
-                    continue
-            repeated.iterate()
-        else:
-            run.iterate()
+    turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
     residuals = np.sqrt(run.true_squares()) / run.size
     exact = residuals <= MOST_DRIFT * np.maximum(run.tolerance, run.history[-1])
     converged = ~run.going & exact
     if must_converge and not converged.all():
         why = (
             "no convergence"
-            if run.going.any()
+            if not run.converged
             else "the recursion has lost its residual, the tolerance is below what rounding allows"
         )
         raise _error(
             ~converged,
-            f"{why}: |r|/|b| is {residuals[~converged].max():.3g} after {len(run.history) - 1} iterations",
+            f"{why}: |r|/|b| is {residuals[~converged].max():.3g} after {run.iterations} iterations",
         )
     history = np.array(run.history)
     members = []
     for k in range(b.batch):
-        count = int(run.iterations[k])
+        count = int(run.counts[k])
         found = history[: count + 1, k].tolist()
         x = run.x.members[k]
         members.append(Solution(x, count, found, float(residuals[k]), bool(converged[k]), turns))
@@ -124,7 +110,17 @@ class _BatchRun(Recursion):
         self.p = vectors.copy(self.r)
         self.history = [np.sqrt(self.rr) / self.size]
         self.going = self.history[0] > self.tolerance
-        self.iterations = np.zeros(b.batch, int)
+        self.counts = np.zeros(b.batch, int)  # iterations of each member
+
+    @property
+    def converged(self) -> bool:
+        """Whether all members have."""
+        return not self.going.any()
+
+    @property
+    def iterations(self) -> int:
+        """Of the member that goes on longest."""
+        return len(self.history) - 1
 
     def true_squares(self) -> np.ndarray:
         """|b - A x|^2, with r = b - A x."""
@@ -137,7 +133,7 @@ class _BatchRun(Recursion):
         pq = self.curvature()
         curvature = np.real(pq)
         self.check(curvature)
-        if len(self.history) == 1 and np.iscomplexobj(pq):
+        if self.iterations == 0 and np.iscomplexobj(pq):
             allowed = np.sqrt(self.vectors.epsilon(self.b) * before * self.vectors.norm2(self.q))
             if np.any(wrong := going & (np.abs(np.imag(pq)) > allowed)):
                 raise _error(wrong, "p^dagger A p is not real: the operator is not Hermitian")
@@ -160,7 +156,7 @@ class _BatchRun(Recursion):
         """Notes an iteration that gave these |r|^2."""
         self.rr = np.where(self.going, found, self.rr)
         self.history.append(np.sqrt(self.rr) / self.size)
-        self.iterations += self.going
+        self.counts += self.going
         self.going = self.going & (self.history[-1] > self.tolerance)
 
 
@@ -208,7 +204,7 @@ class _Repeated:
         for curvature, found in zip(numbers[::2], numbers[1::2], strict=True):
             run.check(curvature)
             run.count(found)
-            if not run.going.any():
+            if run.converged:
                 return
 
 

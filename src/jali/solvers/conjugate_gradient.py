@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jali.comm.validation import integer
-from jali.errors import ParameterError, RecordingError, SolverError
+from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution, cg_of_batch
@@ -33,7 +33,7 @@ from jali.solvers.operators import (
     started,
     widened,
 )
-from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
@@ -121,24 +121,12 @@ def cg(
 
     run = _Run(A, vectors, b, x0, size, max(float(rtol), math.prod(factors, start=float(atol)) / size))
     turns = check_interval or (1 if callback is not None else vectors.check_interval(b))
-    repeated = None
-    while not run.converged and run.iterations < maxiter:
-        # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
-        if turns > 1 and 0 < run.iterations <= maxiter - turns:
-            if repeated is None:
-                try:
-                    repeated = _Repeated(run, turns)
-                except RecordingError:
-                    if check_interval is not None:
-                        raise
-                    turns = 1
-                    continue
-            repeated.iterate()
-        else:
-            run.iterate()
+
+    def after() -> None:
         if callback is not None:
             callback(unscaled(run.x))
 
+    turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
     residual = run.true_residual()
     exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
     found = Solution(unscaled(run.x), run.iterations, run.residuals, residual, run.converged and exact, turns)
