@@ -510,6 +510,27 @@ def test_fields_of_other_lattices_have_all_sites():
         restrict(on(ALL), fine)
 
 
+def test_fields_that_were_made_one_by_one_are_joined():
+    """Boundaries are equal where their conditions are, whichever objects they are."""
+    for boundary, other in (
+        (None, "periodic"),
+        ({1: "antiperiodic"}, ["periodic", -1]),
+        ({0: 1j}, [1j, "periodic"]),
+    ):
+        even = Field(X2, Complex(), over=EVEN, boundary=boundary)
+        odd = Field(X2, Complex(), over=ODD, boundary=other)
+        even[...], odd[...] = 1.0, 2.0
+        whole = jali.join(even, odd)
+        assert whole[0].tolist() == [1, 2, 1, 2]
+        assert whole.boundary == even.boundary == odd.boundary
+        assert hash(even.boundary) == hash(odd.boundary)
+        assert even.boundary != Field(X2, Complex(), boundary={0: -1j}).boundary
+    with pytest.raises(LayoutError, match="the even field is .*antiperiodic.*, the odd one"):
+        jali.join(Field(X2, Real(), over=EVEN, boundary={1: "antiperiodic"}), on(ODD))
+    with pytest.raises(LayoutError, match="has 2 members, .* None"):
+        jali.join(Field(X2, Real(), over=EVEN, batch=2), on(ODD))
+
+
 def test_they_say_where_they_live():
     f = on(ODD)
     assert "on ODD sites of Lattice(4, 4)" in repr(f)

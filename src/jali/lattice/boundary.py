@@ -55,6 +55,12 @@ class Boundary:
     def __repr__(self) -> str:
         return f"Boundary({', '.join(map(str, self.conditions))})"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Boundary) and self.conditions == other.conditions
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.conditions))
+
     @property
     def words(self) -> list[str]:
         """The conditions as texts: `"periodic"`, or a phase as Python prints it."""

@@ -117,6 +117,10 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
         raise LayoutError(
             f"jali.join takes two fields of one lattice and element, not {even.element} on {even.lattice} and {odd.element} on {odd.lattice}"
         )
+    if even.batch != odd.batch:
+        raise LayoutError(
+            f"jali.join takes two fields of one batch; {even.name} has {even.batch} members, {odd.name} {odd.batch}"
+        )
     if out is None:
         if even.boundary != odd.boundary:
             raise LayoutError(
