@@ -64,7 +64,8 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
         touched.all_read.push_back(indirect.field.get());
         for (const HaloRequest& request : requests)
             if (request.field == indirect.field)
-                for (int parity = 0; parity < 2; ++parity) touched.ghosts.insert({&request, parity});
+                for (int parity = 0; parity < 2; ++parity)
+                    if (request.parities >> parity & 1) touched.ghosts.insert({&request, parity});
     }
     return touched;
 }

@@ -172,7 +172,7 @@ void Launch::add_indirect() {
         auto same = [&](const IndirectHalos& halos) { return halos.layout == layout; };
         auto found = std::find_if(indirect_.begin(), indirect_.end(), same);
         if (found == indirect_.end()) found = indirect_.insert(indirect_.end(), {layout, {}, {}});
-        for (int slab : slabs) request_for(found->requests, field, slab).parities = 3;
+        for (int slab : slabs) request_for(found->requests, field, slab).parities = field->parities();
         found->stale.assign(2 * found->requests.size(), 0);
     }
 }
