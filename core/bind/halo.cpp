@@ -102,7 +102,7 @@ void bind_storage(nb::module_& m) {
         .def(
             "__init__",
             [](FieldStorage* self, std::shared_ptr<LocalLayout> layout, const Sections& memory,
-               std::string label, nb::object array, std::uintptr_t stream) {
+               std::string label, nb::object array, std::uintptr_t stream, int parities) {
                 const GpuArray* on_device = gpu_array_of(array);
                 if ((on_device ? on_device->kind->gpu : nullptr) != layout->gpu())
                     throw LayoutError("field '" + label + "': the array is not where the layout is");
@@ -116,10 +116,14 @@ void bind_storage(nb::module_& m) {
                     data = bytes_of(held);
                     bytes = held.nbytes();
                 }
-                if (bytes != static_cast<std::size_t>(layout->sites() * memory_of(memory).bytes()))
+                const std::int64_t even = layout->even_blocks();
+                const std::int64_t sites = parities == 1   ? even
+                                           : parities == 2 ? layout->sites() - even
+                                                           : layout->sites();
+                if (bytes != static_cast<std::size_t>(sites * memory_of(memory).bytes()))
                     throw LayoutError("field '" + label + "': an array of " + std::to_string(bytes) +
-                                      " bytes; the local box has " + std::to_string(layout->sites()) +
-                                      " sites of " + std::to_string(memory_of(memory).bytes()));
+                                      " bytes; the local box has " + std::to_string(sites) + " sites of " +
+                                      std::to_string(memory_of(memory).bytes()));
                 // Dropped by the last user of the storage, with or without the interpreter's lock.
                 std::shared_ptr<void> owner(new nb::object(std::move(array)), [](void* p) {
                     if (!nb::is_alive()) return;
@@ -128,11 +132,12 @@ void bind_storage(nb::module_& m) {
                 });
                 nb::gil_scoped_release released;
                 new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), data,
-                                        std::move(owner), reinterpret_cast<void*>(stream));
+                                        std::move(owner), reinterpret_cast<void*>(stream), parities);
             },
-            "layout"_a, "memory"_a, "label"_a, "array"_a, "stream"_a = 0,
-            "In a C-ordered array of the local box, whose memory it uses as long as it lives: of NumPy, or a "
-            "GpuArray whose owner goes on to use it on `stream`.")
+            "layout"_a, "memory"_a, "label"_a, "array"_a, "stream"_a = 0, "parities"_a = 3,
+            "In a C-ordered array of the local box, or of its sites of one parity, whose memory it uses as "
+            "long "
+            "as it lives: of NumPy, or a GpuArray whose owner goes on to use it on `stream`.")
         .def_prop_ro("borrowed", &FieldStorage::borrowed, "Whether it is somebody else's array.")
         .def("await_owner", &FieldStorage::await_owner, nb::call_guard<nb::gil_scoped_release>(),
              "For somebody else's array on a device: what comes next waits for the owner's stream.")

@@ -160,12 +160,15 @@ void bind_layout(nb::module_& m) {
              "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
         .def_static(
             "c_ordered",
-            [](Partition partition, int rank, std::shared_ptr<Gpu> gpu) {
-                return std::make_shared<LocalLayout>(std::move(partition), rank, std::move(gpu));
+            [](Partition partition, int rank, std::shared_ptr<Gpu> gpu, bool checkerboard) {
+                const SiteOrder sites = checkerboard ? SiteOrder::checkerboard : SiteOrder::c_order;
+                return std::make_shared<LocalLayout>(std::move(partition), rank, std::move(gpu), sites);
             },
-            "partition"_a, "rank"_a, "gpu"_a = nb::none(),
-            "The layout of C-ordered arrays of a rank's box, on the host or a device.")
+            "partition"_a, "rank"_a, "gpu"_a = nb::none(), "checkerboard"_a = false,
+            "The layout of C-ordered arrays of a rank's box, on the host or a device; checkerboard: of its "
+            "even sites and of its odd ones.")
         .def_prop_ro("c_order", &LocalLayout::c_order)
+        .def_prop_ro("checkerboard", &LocalLayout::checkerboard)
         .def_prop_ro("first_ghost", &LocalLayout::first_ghost)
         .def_prop_ro("block_bits", &LocalLayout::block_bits, "Bits of a table's entry that hold the block.")
         .def_prop_ro("gpu", [](const LocalLayout& l) { return l.gpu(); })

@@ -170,9 +170,12 @@ class LaunchKernels : public KernelFamily {
         const auto number = std::find(fields_.begin(), fields_.end(), field) - fields_.begin();
         return mixed(static_cast<std::uint64_t>(number) + 1, static_cast<std::uint64_t>(decoder_.runs()));
     }
-    FieldStorage* field_at(GpuAddress address) const {
+    // That has this block; the address alone may be that of two, each with the sites of one parity.
+    FieldStorage* field_at(GpuAddress address, std::int64_t block) const {
         for (FieldStorage* field : fields_)
-            if (field->producer() == nullptr && address == field->address()) return field;
+            if (field->producer() == nullptr && address == field->address() &&
+                block >= field->first_owned() && block < field->owned_end())
+                return field;
         throw ScheduleError("halos are packed from memory of no field of the launch");
     }
 
@@ -297,7 +300,8 @@ class LaunchKernels : public KernelFamily {
             decoder_.at(writes).moves.push_back({to, held_in(from, first.count, site_bytes)});
             return all;
         }
-        const FieldStorage* field = field_at(first.field);
+        const auto sites = decoder_.entries<std::int32_t>(first.sites, first.count);
+        const FieldStorage* field = field_at(first.field, sites.empty() ? -1 : sites.front());
         if (site_bytes != field->site_bytes())
             throw ScheduleError("'" + kernel + "' packs sites of " + std::to_string(site_bytes) +
                                 " bytes of '" + field->label() + "', which has " +
@@ -305,7 +309,6 @@ class LaunchKernels : public KernelFamily {
         if (first.row_bytes != (field->borrowed() ? site_bytes : 0))
             throw ScheduleError("'" + kernel + "' packs '" + field->label() + "' from rows of " +
                                 std::to_string(first.row_bytes) + " bytes");
-        const auto sites = decoder_.entries<std::int32_t>(first.sites, first.count);
         const int list = list_of_blocks(*field->layout(), sites, reinterpret_cast<const void*>(first.sites));
         const auto [packed, fresh] =
             packed_.emplace(std::tuple(field, first.sites, first.count, site_bytes), 0);

@@ -46,10 +46,12 @@ Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_
         ++block_bits_;
     if (largest >= static_cast<double>(most_blocks())) too_many_blocks(static_cast<std::int64_t>(largest), 0);
 
-    if (c_order()) {
-        if (lanes_ != 1 || !tile.empty()) throw LayoutError("a C-ordered array has one lane and no tiles");
-        if (order_.group == 1) return;
-    }
+    if (of_arrays() && (lanes_ != 1 || !tile.empty()))
+        throw LayoutError("a C-ordered array has one lane and no tiles");
+    if (checkerboard() && extents().back() % 2 != 0)
+        throw LayoutError("local extent " + std::to_string(extents().back()) +
+                          " in the last direction: an array of the sites of one parity needs an even one");
+    if (c_order() && order_.group == 1) return;
     const auto stored = order_of_blocks();
 
     // of direction `along`: from here on shifted lanes are beyond the end of the lattice
@@ -96,6 +98,15 @@ std::vector<std::int32_t> Layout::order_of_blocks() {
     }
     const std::vector<std::uint8_t> parity = parities();
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
+    if (checkerboard()) {
+        std::vector<std::int32_t> stored(static_cast<std::size_t>(nblocks_));
+        std::int64_t next[2] = {0, even_};
+        for (std::int64_t index = 0; index < nblocks_; ++index) {
+            const std::int64_t site = box_site_in_c_order(index);
+            stored[next[parity[site]]++] = static_cast<std::int32_t>(site);
+        }
+        return stored;
+    }
     return site_order(b_, order_.tile, parity, order_.across);
 }
 

@@ -56,13 +56,15 @@ struct Slab {
 };
 
 // How blocks are stored: in groups of so many, and tile by tile as `site_order` has it; or as the elements of
-// a C-ordered array [x_0]...[x_{d-1}], the last direction fastest and parities mixed, a site to a block;
-// groups are then those of ghosts.
+// C-ordered arrays, a site to a block, the last direction fastest: of one array [x_0]...[x_{d-1}], parities
+// mixed; or as a checkerboard, of one for each parity, [x_0]...[x_{d-1} / 2], the even one first. Groups are
+// then those of ghosts.
+enum class SiteOrder { tiles, c_order, checkerboard };
 struct BlockOrder {
     Extents tile;            // in blocks; empty: one tile
     std::int64_t across = 0; // tiles
     int group = 1;
-    bool c_order = false;
+    SiteOrder sites = SiteOrder::tiles;
 };
 
 // The place of a site in a C-ordered array of a box, and the inverse.
@@ -91,7 +93,9 @@ class Layout {
     const Extents& block_extents() const { return b_; }
     // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
     std::vector<std::int32_t> tile_by_tile() const;
-    bool c_order() const { return order_.c_order; }
+    bool c_order() const { return order_.sites == SiteOrder::c_order; }
+    bool checkerboard() const { return order_.sites == SiteOrder::checkerboard; }
+    bool of_arrays() const { return c_order() || checkerboard(); }
     int lanes() const { return lanes_; }
     std::int64_t sites() const { return nblocks_ * lanes_; }
     std::int64_t nblocks() const { return nblocks_; }

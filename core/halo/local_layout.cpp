@@ -26,8 +26,8 @@ LocalLayout::LocalLayout(Partition partition, int rank, int wanted_lanes, Extent
       gpu_(std::move(gpu)) {
 }
 
-LocalLayout::LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu)
-    : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, gpu ? device_group : 1, true}),
+LocalLayout::LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu, SiteOrder sites)
+    : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, gpu ? device_group : 1, sites}),
       gpu_(std::move(gpu)) {
 }
 

@@ -37,8 +37,8 @@ class LocalLayout : public Layout {
     LocalLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
                 std::shared_ptr<Gpu> gpu = nullptr, int block_bits = 0);
 
-    // Of C-ordered arrays.
-    LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu);
+    // Of C-ordered arrays. Throws LayoutError for a checkerboard whose last local extent is odd.
+    LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu, SiteOrder sites);
 
     static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host

@@ -58,8 +58,9 @@ class Finder {
             site[d] = home + offset_[d];
         }
         const auto n = static_cast<std::size_t>(n_);
-        const std::int64_t found = layout_.find({site.data(), n}, {crossed.data(), n});
+        std::int64_t found = layout_.find({site.data(), n}, {crossed.data(), n});
         if (found >= SiteTable::scattered) too_large(layout_);
+        if (layout_.checkerboard() && found < layout_.nblocks()) found = of_parity(found, site);
         return {static_cast<std::uint32_t>(found), class_of(crossed)};
     }
 
@@ -70,6 +71,14 @@ class Finder {
             " belongs with a site of the other lattice on another rank: lattices meet where each "
             "rank's box of one is a multiple of its box of the other; give both the same grid=, "
             "of which every extent is a multiple");
+    }
+    // A site of the parity that the offset leads to. Where an extent is odd, a step around the lattice leads
+    // to one of the other, which has no memory: what is loaded behind an open edge is discarded.
+    std::int64_t of_parity(std::int64_t found, const Coordinates& site) const {
+        std::int64_t sum = 0;
+        for (int d = 0; d < n_; ++d) sum += layout_.origin()[d] + site[d];
+        const bool odd = floor_mod(sum, 2) != 0, found_odd = found >= layout_.even_blocks();
+        return odd == found_odd ? found : odd ? layout_.even_blocks() : 0;
     }
     std::uint16_t class_of(const Coordinates& crossed) {
         if (!windings_) return 0;

@@ -194,11 +194,13 @@ FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memor
 }
 
 FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
-                           std::byte* array, std::shared_ptr<void> owner, void* stream)
+                           std::byte* array, std::shared_ptr<void> owner, void* stream, int parities)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
-      label_(std::move(label)), owner_(std::move(owner)), stream_(stream), base_(array) {
+      label_(std::move(label)), owner_(std::move(owner)), stream_(stream), parities_(parities) {
     check_memory(memory_of_site_, label_);
-    if (!layout_->c_order()) throw LayoutError("field '" + label_ + "': arrays have a layout in C order");
+    if (parities == 3 ? !layout_->c_order() : !layout_->checkerboard() || parities < 1 || parities > 2)
+        throw LayoutError("field '" + label_ +
+                          "': arrays have a layout in C order, those of one parity a checkerboard");
     const auto& sections = memory_of_site_.sections;
     const auto packet = static_cast<std::uintptr_t>(sections[0].packet_bytes());
     if (layout_->gpu() && sections.size() > 1)
@@ -207,6 +209,8 @@ FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memor
         throw LayoutError("field '" + label_ + "': the array begins at an address that is no multiple of " +
                           std::to_string(packet) + " bytes, in which its sites are read; copy it");
     block_bytes_ = static_cast<std::size_t>(site_bytes_);
+    first_owned_ = first_block();
+    base_ = array - first_owned_ * static_cast<std::int64_t>(block_bytes_);
     allocate(nullptr);
 }
 

@@ -65,10 +65,11 @@ class FieldStorage {
     // are in memory, and only these may be touched. Throws LayoutError, OutOfMemory.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr, int parities = 3);
-    // In memory of another owner: a C-ordered array of the local box on the layout's device or host, which
-    // `owner` keeps alive. On a device its owner continues to use it on `stream`. Its ghosts are separate.
+    // In memory of another owner: a C-ordered array of the local box, or of its sites of one parity, on the
+    // layout's device or host, which `owner` keeps alive. On a device its owner continues to use it on
+    // `stream`. Its ghosts are separate.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label, std::byte* array,
-                 std::shared_ptr<void> owner, void* stream = nullptr);
+                 std::shared_ptr<void> owner, void* stream = nullptr, int parities = 3);
     // A halo item: ghosts only.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  HaloProducer producer);
@@ -102,12 +103,12 @@ class FieldStorage {
                static_cast<std::size_t>(block - layout_->first_ghost()) * block_bytes_;
     }
     // The parities of its sites (1 even, 2 odd, 3 both); its blocks; the range of them for which there is
-    // memory, which begins with a group and ends with one; and where that is.
+    // memory, which begins with a group and ends with one, unless it is borrowed; and where that is.
     int parities() const { return parities_; }
     std::int64_t first_block() const { return parities_ == 2 ? layout_->even_blocks() : 0; }
     std::int64_t end_block() const { return parities_ == 1 ? layout_->even_blocks() : layout_->nblocks(); }
     std::int64_t first_owned() const { return first_owned_; }
-    std::int64_t owned_end() const { return owner_ ? layout_->nblocks() : first_owned_ + owned_; }
+    std::int64_t owned_end() const { return owner_ ? end_block() : first_owned_ + owned_; }
     std::size_t owned_bytes() const {
         return static_cast<std::size_t>(owned_end() - first_owned_) * block_bytes_;
     }

@@ -401,3 +401,21 @@ def test_largest_offsets_wrap_as_their_remainders_do():
                 layout.neighbours((near, 0)).entries & (2**26 - 1),
             )
         assert layout.reach(1, (far, 0)) == layout.reach(1, (far % 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("extents", "grid"), [((4, 6), (1, 1)), ((3, 8), (3, 2)), ((6, 2, 8), (2, 1, 2)), ((8,), (2,))]
+)
+def test_a_checkerboard_is_an_array_for_each_parity(extents, grid):
+    p = Partition(extents, grid)
+    for rank in range(p.nranks):
+        layout = Layout.c_ordered(p, rank, checkerboard=True)
+        box = p.extents(rank)
+        assert layout.lanes == 1
+        assert layout.even_blocks == layout.nblocks // 2
+        for block, (site,) in enumerate(sites(layout)):
+            odd, local = sum(site) % 2, [x - o for x, o in zip(site, p.origin(rank), strict=True)]
+            compact = np.ravel_multi_index((*local[:-1], local[-1] // 2), (*box[:-1], box[-1] // 2))
+            assert block == odd * layout.even_blocks + compact
+    with pytest.raises(LayoutError, match="local extent 3 in the last direction: .* needs an even one"):
+        Layout.c_ordered(Partition((4, 3), (1, 1)), 0, checkerboard=True)

@@ -100,18 +100,20 @@ class Program:
         return Y
 
 
-def run_program(seed, extents, device="cpu", precision="float64", storage=None):
-    """The numbers of a program on fields of one colour, compared with those on all sites."""
-    lattice = Lattice(*extents, device=device)
+def run_program(
+    seed, extents, device="cpu", precision="float64", storage=None, made=lambda half: half, grid=None
+):
+    """The numbers of a program on fields of one colour, as they are `made` of such fields, compared with those on all sites."""
+    lattice = Lattice(*extents, device=device, grid=grid)
     boundary = {0: "antiperiodic", len(extents) - 1: 1j}
     options = {"precision": precision, "storage": storage, "boundary": boundary}
     a, b = (filled(lattice, Vector(3), k, **options) for k in (1, 2))
     u = filled(lattice, Matrix(3, 3), 3, precision=precision)
     program, numbers = Program(seed, lattice.ndim), []
-    halves = [*a.split(), *b.split()]
+    halves = [made(half) for half in (*a.split(), *b.split())]
     for turn in range(3):
         for colour in (EVEN, ODD):
-            full, half = a.like(), a.like(over=colour)
+            full, half = a.like(), made(a.like(over=colour))
             program.step[colour](full, [a, a, b, b], u, 0.5, colour)
             program.step(half, halves, u, 0.5, colour)
             assert same(half, full)

@@ -401,7 +401,7 @@ def to_field(
         lattice = lattice_of(x.layout, x.ndim - len(inner), device_name(x.local))
     else:
         check_parts(x.layout, lattice)
-    return wrapped(lattice, x.local, element, None, boundary, "", None, agree)
+    return wrapped(lattice, x.local, element, None, boundary, "", None, agree=agree)
 
 
 def device_name(local: Any) -> str:

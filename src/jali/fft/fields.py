@@ -43,8 +43,8 @@ def layout_of_field(field: Field) -> Layout:
 def array_of(field: Field) -> DistributedArray:
     """The values of a field as a distributed array, split as its lattice; on a device one of CuPy or PyTorch.
 
-    A wrapped field (`Lattice.wrap`) is its array, others are copied; a field on a colour has zeros elsewhere. Raises ParameterError
-    for a field on a device where neither library is installed, LayoutError for one with a batch.
+    A wrapped field on all sites (`Lattice.wrap`) is its array, others are copied; a field on a colour has zeros elsewhere. Raises
+    ParameterError for a field on a device where neither library is installed, LayoutError for one with a batch.
     """
     if not isinstance(field, Field):
         raise ParameterError(f"array_of takes a Field, not {no_field(field)}")
@@ -62,7 +62,7 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
         graph_recorder.refuse("the array of a field is made", "make it before or after")
     field.check_set()
     layout, borrowed = layout_of_field(field), field.array
-    if borrowed is not None and field.element.type.kind != "int":
+    if borrowed is not None and field.over is ALL and field.element.type.kind != "int":
         try:
             namespace_of(borrowed)
         except ParameterError:

@@ -113,15 +113,15 @@ def element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
     return Vector(inner[0], kind) if len(inner) == 1 else Matrix(inner[0], inner[1], kind)
 
 
-def storage_of(lattice: Lattice, array: BorrowedArray, element: Element) -> tuple[str, str]:
+def storage_of(box: tuple[int, ...], array: BorrowedArray, element: Element) -> tuple[str, str]:
     """Precision of the numbers of an array, and the storage format that they are. Raises LayoutError where it is no array of that
-    element on the lattice."""
-    box, shape = lattice.local_extents, array.shape
+    element, of so many sites."""
+    shape = array.shape
     if element.codec != "plain":
         raise LayoutError(
             f"{element} is kept as {element.stored_reals} numbers, not as a matrix; wrap a Matrix"
         )
-    if shape[lattice.ndim :] != element.numpy_shape:
+    if shape[len(box) :] != element.numpy_shape:
         raise LayoutError(
             f"an array of {element} on this rank's box has shape {box + element.numpy_shape}, this one {shape}"
         )

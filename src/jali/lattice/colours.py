@@ -24,14 +24,19 @@ if TYPE_CHECKING:
     from jali.lattice.field import Field
 
 
+def _of_one_colour(over: Any) -> bool:
+    """Whether sites are of one colour. Raises LayoutError for other domains than those that a field can have."""
+    if over not in (ALL, EVEN, ODD):
+        given = over if isinstance(over, Domain) else value_shown(over)
+        raise LayoutError(f"a field lives on ALL sites, on EVEN or on ODD ones, not over {given}")
+    return bool(over != ALL)
+
+
 def colour_of_field(over: Any, lattice: Any, conditions: Sequence[str]) -> Domain:
     """The sites that a field is to have. Raises LayoutError for other domains, and where a step around the lattice joins sites of one
     colour."""
-    if over == ALL:
+    if not _of_one_colour(over):
         return ALL
-    if over not in (EVEN, ODD):
-        given = over if isinstance(over, Domain) else value_shown(over)
-        raise LayoutError(f"a field lives on ALL sites, on EVEN or on ODD ones, not over {given}")
     for d, (extent, condition) in enumerate(zip(lattice.extents, conditions, strict=True)):
         if extent % 2 and condition != "open":
             raise LayoutError(
@@ -39,6 +44,23 @@ def colour_of_field(over: Any, lattice: Any, conditions: Sequence[str]) -> Domai
                 f'sites that meet there have one colour; make it a lattice of even extents, or boundary={{{d}: "open"}}'
             )
     return EVEN if over == EVEN else ODD
+
+
+def box_of_array(over: Any, lattice: Any) -> tuple[int, ...]:
+    """The extents of an array of this rank's sites: its box, of one colour with half of the last extent. Raises LayoutError, on all ranks
+    alike, where that is odd on one of them."""
+    box: tuple[int, ...] = lattice.local_extents
+    if not _of_one_colour(over):
+        return box
+    for rank in range(lattice.communicator.size):
+        extent = lattice.partition.extents(rank)[-1]
+        if extent % 2:
+            whose = f" on rank {rank}" if lattice.communicator.size > 1 else ""
+            raise LayoutError(
+                f"an array over {over} holds half of each row, so boxes need an even extent in the last direction, and have {extent} sites "
+                f"there{whose}: wrap an array of ALL sites, or give the lattice another grid="
+            )
+    return (*box[:-1], box[-1] // 2)
 
 
 def domain_of_call(

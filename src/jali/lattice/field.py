@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import weakref
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from jali.lattice import borrowed_arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.batches import Members, batch_of_field
 from jali.lattice.boundary import Boundary
-from jali.lattice.colours import colour_of_field, mask_of
+from jali.lattice.colours import box_of_array, colour_of_field, mask_of
 from jali.lattice.domain import ALL, EVEN, ODD, Domain
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression, check_gives_all
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
@@ -144,10 +145,6 @@ class Field(FieldArithmetic):
         else:
             self.boundary = Boundary(lattice.ndim, boundary, element)
         self.over = ALL if over is ALL else colour_of_field(over, lattice, self.boundary.conditions)
-        if self.over is not ALL and borrowed is not None:
-            raise LayoutError(
-                f"an array is a field on ALL sites, not over {self.over}; take a copy of it, f.on({self.over})"
-            )
         self.batch = batch_of_field(batch, borrowed is not None)
         self.members_in_memory = self.batch or 0
         self.listed_members: tuple[int, ...] | None = None  # of a view: which of these it has
@@ -158,8 +155,12 @@ class Field(FieldArithmetic):
         self.name = name or f"{element} field {self.serial}"
         self.named = bool(name)  # by its user
         self.borrowed = borrowed
-        self.layout = lattice.layout(precision) if borrowed is None else lattice.array_layout()
-        where = (lattice.pool, self.over.parities) if borrowed is None else (borrowed.memory, borrowed.stream)
+        where: tuple[Any, ...]
+        if borrowed is None:
+            self.layout, where = lattice.layout(precision), (lattice.pool, self.over.parities)
+        else:
+            self.layout = lattice.array_layout(self.over is not ALL)
+            where = (borrowed.memory, borrowed.stream, self.over.parities)
         with lattice.lock:
             memory = self.stored.memory * (self.batch or 1)
             self.storage = _core.FieldStorage(self.layout, memory, self.name, *where)
@@ -247,7 +248,7 @@ class Field(FieldArithmetic):
             )
         element = options.pop("element", self.element)
         kept_alike = "storage" in options and "storage" not in changes
-        if self.borrowed is not None and kept_alike and options["over"] == ALL:
+        if self.borrowed is not None and kept_alike and (self.over is ALL) == (options["over"] == ALL):
             options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
@@ -799,6 +800,7 @@ def wrapped(
     boundary: Any,
     name: str,
     stream: Any,
+    over: Domain = ALL,
     agree: bool = True,
 ) -> Field:
     """A field in another library's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
@@ -809,13 +811,16 @@ def wrapped(
             f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
         )
     borrowed = borrowed_arrays.borrowed(lattice, array, stream)
-    box, shape = lattice.local_extents, borrowed.shape
+    box, shape = box_of_array(over, lattice), borrowed.shape
     if shape[: lattice.ndim] != box:
-        raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
+        sites = "" if over == ALL else f", {math.prod(box)} of them {over}"
+        raise LayoutError(
+            f"this rank's box has {lattice.local_extents} sites{sites}, an array of them shape {box} first; it has {shape}"
+        )
     if element is None:
         element = borrowed_arrays.element_of(borrowed.dtype, shape[lattice.ndim :])
-    kept, storage = borrowed_arrays.storage_of(lattice, borrowed, element)
-    field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed)
+    kept, storage = borrowed_arrays.storage_of(box, borrowed, element)
+    field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed, over)
     if agree and lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
         from jali.comm import checking
 
@@ -827,6 +832,7 @@ def wrapped(
                 "element": str(element),
                 "precision": field.precision,
                 "boundary": str(field.boundary.conditions),
+                "over": str(field.over),
             },
         )
     return field

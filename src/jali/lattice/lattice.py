@@ -71,7 +71,8 @@ def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
 
 def _kind(layout: Any) -> Any:
     """What distinguishes the layouts of a lattice, and rows of arrays."""
-    return type(layout), layout.lanes, getattr(layout, "c_order", True)
+    rows = isinstance(layout, _core.RowBlocks)
+    return type(layout), layout.lanes, rows or layout.c_order, not rows and layout.checkerboard
 
 
 MOST_EXTENT, MOST_SITES = (1 << 30) - 1, 1 << 62
@@ -175,7 +176,7 @@ class Lattice(LatticeBase):
         self.aligned: dict[
             tuple[int, int], bool
         ] = {}  # whether ranks own the same part of another lattice (`ratio.py`)
-        self._array_layout: Any = None
+        self._array_layouts: dict[bool, Any] = {}
         self._rows: dict[int, Any] = {}
         self._slices: dict[Any, np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}
@@ -275,6 +276,7 @@ class Lattice(LatticeBase):
         boundary: Any = None,
         name: str = "",
         stream: Any = None,
+        over: Domain = ALL,
     ) -> Field:
         """A field whose values are those of a C-ordered array, without a copy: what is written to one is in the other.
 
@@ -292,10 +294,14 @@ class Lattice(LatticeBase):
         continues when they are done; the host does not wait. The owner's stream is `stream` (a handle, or a stream of CuPy or
         PyTorch), by default the one that the array names, or the default stream.
 
+        Over one colour, `EVEN` or `ODD`, the array holds these sites only: site `(x, ..., y, z)` of this rank's box is
+        `array[x, ..., y, z // 2]`, so each rank's box has an even extent in the last direction. Kernels find its sites one by one, which
+        takes several times as long as on a field.
+
         Every rank wraps an array of its own. Raises LayoutError for arrays that do not fit, and on all ranks ParameterError where
-        types, elements or boundaries differ between them.
+        types, elements, boundaries or colours differ between them.
         """
-        return wrapped(self, array, element, precision, boundary, name, stream)
+        return wrapped(self, array, element, precision, boundary, name, stream, over)
 
     def sum(
         self,
@@ -425,12 +431,13 @@ class Lattice(LatticeBase):
             self._layouts[lanes] = layout
         return self._layouts[lanes]
 
-    def array_layout(self) -> Any:
-        """The core's layout for C-ordered arrays of this rank's box."""
+    def array_layout(self, one_colour: bool = False) -> Any:
+        """The core's layout for C-ordered arrays of this rank's box, or of its sites of one colour."""
         with self.lock:
-            if self._array_layout is None:
-                self._array_layout = _core.Layout.c_ordered(self.partition, self.rank, self.gpu)
-            return self._array_layout
+            if one_colour not in self._array_layouts:
+                made = _core.Layout.c_ordered(self.partition, self.rank, self.gpu, one_colour)
+                self._array_layouts[one_colour] = made
+            return self._array_layouts[one_colour]
 
     def rows(self, precision: str) -> Any:
         """What kernels visit where all fields are arrays: pieces of rows, no longer than the row needs."""

@@ -94,7 +94,7 @@ def _memory(kernel: BoundKernel) -> list[str]:
             field.over, kernel.lattice.local_extents, kernel.lattice.local_origin
         )
         odd = any(n % 2 for n in kernel.lattice.extents)  # then there is memory for the other colour, too
-        kept = storage.site_bytes * layout.sites if odd else box
+        kept = 0 if storage.borrowed else storage.site_bytes * layout.sites if odd else box
         name = described.name if field.over is ALL else f"{described.name} on {field.over}"
         lines.append(
             f"  {name:<22}{use:<12}{size_text(storage.site_bytes):>10}{size_text(box):>12}"
