@@ -55,6 +55,14 @@ def copy_rate(device: str, rounds: int) -> float:
     return 64 * lattice.volume * 4 / seconds(lambda: [copy(x, y) for _ in range(4)], lattice, rounds)
 
 
+def cache_rate(device: str, rounds: int) -> float:
+    """The same of copies in a graph that a device's second-level cache holds: 32 MB are read and written."""
+    lattice = Lattice(32, 32, 32, 16, device=device)
+    x, y = (Field(lattice, Vector(2)) for _ in range(2))
+    graph = jali.graph(lambda: [copy(x, y) for _ in range(REPEATED)], lattice)
+    return 64 * lattice.volume * REPEATED / seconds(graph.run, lattice, rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
@@ -68,6 +76,8 @@ def main() -> None:
         pin()
     rate = copy_rate(options.device, options.rounds // 2)
     print(f"copy: {rate / 1e12:.3f} TB/s on {options.device}")
+    if options.device != "cpu":
+        print(f"copy in the second-level cache: {cache_rate(options.device, options.rounds) / 1e12:.3f} TB/s")
     for extent in map(int, options.extents.split(",")):
         lattice = Lattice(*[extent] * 4, device=options.device)
         for name in options.formats.split(","):

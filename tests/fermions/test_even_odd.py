@@ -139,9 +139,9 @@ def test_the_adjoint_moves_to_the_other_side(setting):
 def test_hops_lead_to_the_other_colour(setting):
     D, psi, _ = setting
     for adjoint in (False, True):
-        whole = D.hop(psi, adjoint=adjoint)
+        whole = D.hop(psi, dagger=adjoint)
         for over in (EVEN, ODD):
-            half = D.hop(psi.on(over), adjoint=adjoint)
+            half = D.hop(psi.on(over), dagger=adjoint)
             assert half.over is over.opposite
             assert np.array_equal(half[...], whole.on(over.opposite)[...])
 
@@ -196,7 +196,7 @@ def test_mistakes_are_reported(setting):
         (lambda: D.hop(even, even.like()), "a hop leads from EVEN sites to ODD ones"),
         (lambda: D.even_odd(ALL), "over EVEN or ODD, not over ALL"),
         (lambda: D.even_odd("odd"), "over EVEN or ODD, not over 'odd'"),
-        (lambda: EvenOdd(3), "that of a WilsonDirac, not of 3"),
+        (lambda: EvenOdd(3), "that of a Dirac operator, not of 3"),
         (lambda: WilsonDirac(D.links, -4).even_odd(), "the mass -4 makes the diagonal of the operator zero"),
     ):
         with pytest.raises(LayoutError, match=match):

@@ -209,7 +209,8 @@ def called(kind, name, make, call):
 def check_parts(kind, make, name, what, x):
     """What NAME calls is called by NAME_what too, or switches it off."""
     for method, _ in inspect.getmembers(kind, inspect.isfunction):
-        if method.startswith("__") or method == f"{name}_{what}":
+        formula = isinstance(inspect.getattr_static(kind, method), staticmethod)  # both run it, or neither
+        if method.startswith("__") or method == f"{name}_{what}" or formula:
             continue
         if not called(kind, method, make, lambda op: getattr(op, name)(x)):
             continue

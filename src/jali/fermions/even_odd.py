@@ -1,20 +1,22 @@
-"""The even-odd form of a Dirac operator: half of the sites are solved for, the others follow.
+"""Even-odd forms of a Dirac operator: half of the sites are solved for, the others follow.
 
-With D = [[D_ee, D_eo], [D_oe, D_oo]] on even and odd sites, D x = b is
+With D = A + B, a diagonal A and a hop B between even (e) and odd (o) sites, D x = b is
 
-    A x_o = b_o - D_oe D_ee^-1 b_e      with the Schur complement A = D_oo - D_oe D_ee^-1 D_eo,
-    x_e = D_ee^-1 (b_e - D_eo x_o)
+    S x_o = b_o - B_oe A_ee^-1 b_e      with the Schur complement S = A_oo - B_oe A_ee^-1 B_eo,
+    x_e = A_ee^-1 (b_e - B_eo x_o)
 
-(T. DeGrand and P. Rossi, Comput. Phys. Commun. 60 (1990) 211). A has a smaller condition number than D and acts on fields of half the size.
-Here D_ee = D_oo = m + d is a number and D_eo = -H_eo / 2 a hop, as of Wilson's operator.
+(T. DeGrand and P. Rossi, Comput. Phys. Commun. 60 (1990) 211). S has a smaller condition number than D and acts on fields of half the size.
+The symmetric form is A_oo^-1 S, with A_oo^-1 in front of the right-hand side as well: where A varies from site to site, as that of the clover term, its
+condition number is smaller still (K. Jansen and C. Liu, Comput. Phys. Commun. 99 (1997) 221).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali.beside import made_of
 from jali.errors import LayoutError
+from jali.fermions.kept import KeptFields
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.colours import join
@@ -22,72 +24,77 @@ from jali.lattice.domain import EVEN, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
 
+if TYPE_CHECKING:
+    from jali.fermions.dirac import Dirac
+
+FORMS = ("asymmetric", "symmetric")
+
 
 class EvenOdd:
-    """The even-odd form of Wilson's operator `D`: the Schur complement A on the sites `over`, `ODD` or `EVEN`, of spinors there.
+    """An even-odd form of a Dirac operator `D`: the Schur complement S on the sites `over`, `ODD` or `EVEN`, of fields there, or
+    with `form="symmetric"` A^-1 S.
 
-    `apply(psi, out)`, `adjoint` and `normal` (A^dagger A, for `jali.solvers.cg`) write into `out`, or into a new field. `prepare(b)` is the
+    `apply(psi, out)`, `adjoint` and `normal` (S^dagger S, for `jali.solvers.cg`) write into `out`, or into a new field. `prepare(b)` is the
     right-hand side, and `reconstruct(x, b)` the solution on all sites:
 
         E = D.even_odd()
         x = E.reconstruct(cg(E.normal, E.adjoint(E.prepare(b))).x, b)
 
-    Two kernels of half the lattice each apply A. Raises LayoutError for fields that do not fit.
+    Two kernels of half the lattice each apply S; the adjoint of a symmetric form takes three, and diagonals that join members of a batch
+    are kernels of their own. Raises LayoutError for fields that do not fit.
     """
 
-    def __init__(self, D: Any, over: Domain = ODD):
-        if not hasattr(D, "diagonal_and_hop"):
-            raise LayoutError(f"the even-odd form is that of a WilsonDirac, not of {no_field(D)}")
+    def __init__(self, D: Dirac, over: Domain = ODD, form: str = "asymmetric"):
+        if not callable(getattr(D, "inverse_at", None)):
+            raise LayoutError(f"the even-odd form is that of a Dirac operator, not of {no_field(D)}")
         if over not in (EVEN, ODD):
             given = over if isinstance(over, Domain) else value_shown(over)
             raise LayoutError(f"the even-odd form lives over EVEN or ODD, not over {given}")
+        if form not in FORMS:
+            raise LayoutError(f'an even-odd form is "asymmetric" or "symmetric", not {value_shown(form)}')
         self.D = D
         self.over = EVEN if over == EVEN else ODD
-        if self.diagonal == 0:
-            raise LayoutError(
-                f"the mass {D.mass:g} makes the diagonal of the operator zero, which has no inverse on one colour"
-            )
-        self._fields: dict[str, Field] = {}
+        self.symmetric = form == "symmetric"
+        self._kept = KeptFields()
+        D.check_inverse()
 
     def __repr__(self) -> str:
-        return f"EvenOdd({self.D!r}, over={self.over})"
-
-    @property
-    def diagonal(self) -> float:
-        """m + d, what D has at a site by itself."""
-        return self.D.mass + self.D.lattice.ndim
+        return f"EvenOdd({self.D!r}, over={self.over}{', symmetric' if self.symmetric else ''})"
 
     def apply(self, psi: Field, out: Field | None = None) -> Field:
-        """A psi = (m + d) psi - H H psi / (4 (m + d))."""
+        """S psi; in the symmetric form A^-1 S psi."""
         return self._run(psi, out, False)
 
     def adjoint(self, psi: Field, out: Field | None = None) -> Field:
-        """A^dagger psi."""
+        """The adjoint of `apply`."""
         return self._run(psi, out, True)
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
-        """A^dagger A psi."""
+        """The adjoint of the result of `apply`: Hermitian and positive."""
         return self.adjoint(self._applied(psi), out)
 
     @made_of("apply", "adjoint", "_run")
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """A^dagger A psi, and its inner product with psi, from the last kernel; with `wait=False` a `Scalar`."""
+        """What `normal` gives, and its inner product with psi, from the last kernel; with `wait=False` a `Scalar`."""
         half = self._applied(psi)
         out = self._out(half, out)
-        arguments = self._hopped(half, True)
-        return out, apply_inner(self.D.diagonal_and_hop, psi, out, *arguments, wait=wait)
+        kernel, *arguments = self._last(half, True)
+        return out, apply_inner(self.D.kernel(kernel), psi, out, *arguments, wait=wait)
 
     def prepare(self, b: Field, out: Field | None = None) -> Field:
-        """b_o - D_oe D_ee^-1 b_e = b_o + H_oe b_e / (2 (m + d)), of a spinor field `b` on all sites."""
+        """The right-hand side b_o - B_oe A_ee^-1 b_e, of a field `b` on all sites; in the symmetric form A_oo^-1 times that."""
         self.D._check_all_sites(b)
         other = self._part("source", b, self.over.opposite)
         mine = self._part("own source", b, self.over)
         out = self._out(mine, out)
-        self.D.diagonal_and_hop(out, mine, other, self.D.links, 1.0, 0.5 / self.diagonal, False)
-        return out
+        inverse = self.D.diagonal_inverse(other, self._kept.like("inverse", b, self.over.opposite))
+        if not self.symmetric:
+            return self.D.hop(inverse, out, plus=mine, scale=-1.0)
+        rest = self.D.hop(inverse, self._kept.like("rest", b, self.over), plus=mine, scale=-1.0)
+        return self.D.diagonal_inverse(rest, out)
 
     def reconstruct(self, x: Field, b: Field, out: Field | None = None) -> Field:
-        """The solution on all sites, from that on `over` and the right-hand side: there `x`, elsewhere D_ee^-1 (b_e - D_eo x).
+        """The solution on all sites, from that on `over` and the right-hand side: there `x`, elsewhere A_ee^-1 (b_e - B_eo x).
 
         Written into `out`, or into a new field like `b`. Raises LayoutError where x and b have other boundaries.
         """
@@ -99,36 +106,54 @@ class EvenOdd:
             )
         source = self._part("source", b, self.over.opposite)
         found = source.like()
-        self.D.diagonal_and_hop(found, source, x, self.D.links, 1 / self.diagonal, 0.5 / self.diagonal, False)
+        if self.D.joins_members:
+            rest = self.D.hop(
+                x, self._kept.like("other rest", b, self.over.opposite), plus=source, scale=-1.0
+            )
+            self.D.diagonal_inverse(rest, found)
+        else:
+            self.D.kernel("inverse_of_rest")(found, source, x, False, *self.D.data)
         return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
 
     # ---- its parts ---------------------------------------------------------------------------------------
 
-    def _run(self, psi: Field, out: Field | None, adjoint: bool) -> Field:
+    def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
         self._check(psi)
         out = self._out(psi, out)
-        self.D.diagonal_and_hop(out, *self._hopped(psi, adjoint))
+        kernel, *arguments = self._last(psi, dagger)
+        self.D.kernel(kernel)(out, *arguments)
         return out
 
-    def _hopped(self, psi: Field, adjoint: bool) -> tuple[Any, ...]:
-        """What the second kernel takes: the first has made H psi on the other colour."""
-        hopped = self._kept("hopped", psi, self.over.opposite)
-        self.D.hop(psi, hopped, adjoint)
-        return psi, hopped, self.D.links, self.diagonal, -0.25 / self.diagonal, adjoint
+    def _last(self, psi: Field, dagger: bool) -> tuple[Any, ...]:
+        """The last kernel and what it takes behind its result; those in front of it have run."""
+        D, data = self.D, self.D.data
+        if self.symmetric and dagger:
+            inverse = D.diagonal_inverse(psi, self._kept.like("inverse here", psi, self.over), True)
+            return "sum", psi, self._inverse_of_hop(inverse, True), 1.0, -1.0, True, *data
+        between = self._inverse_of_hop(psi, dagger)
+        if not self.symmetric:
+            return "diagonal_and_hop", psi, between, dagger, *data
+        if not D.joins_members:
+            return "one_and_inverse", psi, between, dagger, *data
+        hopped = D.hop(between, self._kept.like("hopped here", psi, self.over))
+        inverse = D.diagonal_inverse(hopped, self._kept.like("inverse here", psi, self.over))
+        return "difference", psi, inverse
+
+    def _inverse_of_hop(self, psi: Field, dagger: bool) -> Field:
+        """A^-1 B psi on the other colour, in a field that is kept."""
+        D, other = self.D, self.over.opposite
+        out = self._kept.like("inverse of hop", psi, other)
+        if not D.joins_members:
+            D.kernel("inverse_of_hop")(out, psi, dagger, *D.data)
+            return out
+        return D.diagonal_inverse(D.hop(psi, self._kept.like("hopped", psi, other), dagger), out, dagger)
 
     def _applied(self, psi: Field) -> Field:
         self._check(psi)
-        return self.apply(psi, self._kept("applied", psi, self.over))
+        return self.apply(psi, self._kept.like("applied", psi, self.over))
 
     def _part(self, name: str, b: Field, over: Domain) -> Field:
-        return self._kept(name, b, over).assign(b)
-
-    def _kept(self, name: str, psi: Field, over: Domain) -> Field:
-        """A field like psi on a colour, made once for all fields that are kept and bounded alike."""
-        known = self._fields.get(name)
-        if known is None or known is psi or not known.is_like(psi, over=over):
-            known = self._fields[name] = psi.like(over=over)
-        return known
+        return self._kept.like(name, b, over).assign(b)
 
     def _out(self, psi: Field, out: Field | None) -> Field:
         out = self.D._out(psi, out)

@@ -25,7 +25,7 @@ COLLECT = Path(__file__).parents[1] / "collect_kernels.py"
 # Each takes the assembler 8 to 15 seconds in SU(3) and float64.
 SLOW = ("metropolis_kernel", "_sums", "_force")
 # What the short test for AMD compiles in SU(3) and float64; that for NVIDIA the first four, the others in SU(2) and float32.
-CHOSEN = ("builtin", "_wilson", "overrelax", "plaquette_sums", "_set_haar")
+CHOSEN = ("builtin", "WilsonDirac_apply", "overrelax", "plaquette_sums", "_set_haar")
 
 
 @pytest.fixture(scope="module")

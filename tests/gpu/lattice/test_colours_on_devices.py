@@ -66,10 +66,10 @@ def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
                 full[...] = source[...]
                 D.hop(full, hopped)
                 D.hop(hopped, full)
-                rest = found * 4.0 * (D.mass + 4) - 4.0 * (D.mass + 4) ** 2 * source + full.on(over)
+                rest = found * (D.mass + 4) - (D.mass + 4) ** 2 * source + full.on(over)
                 assert float(rest.norm2()) < 1e-20 * float(found.norm2())
-            even += 1.0 * D.hop(odd)
-            odd += 1.0 * D.hop(even)
+            even += -2.0 * D.hop(odd)
+            odd += -2.0 * D.hop(even)
         return ""
 
     found = virtual_ranks(2, run)

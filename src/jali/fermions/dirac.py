@@ -1,0 +1,423 @@
+"""Dirac operators: a few formulas at a site, and what follows from them.
+
+A Dirac operator D = A + B has a *diagonal* A, which acts at each site by itself, and a *hop* B, which joins sites of opposite colours. A subclass
+of `Dirac` states both at a site, and the inverse of the diagonal where it wants even-odd forms:
+
+    class Twisted(Dirac):
+        def __init__(self, U, mass, mu):
+            super().__init__(U, Spinor)
+            self.mass, self.mu = mass, mu
+
+        @property
+        def data(self):
+            return self.links, self.mass, self.mu
+
+        @staticmethod
+        def diagonal_at(X, psi, dagger, U, mass, mu):
+            return (mass + X.ndim) * psi[X] + (-1j if dagger else 1j) * mu * (gamma5 * psi[X])
+
+        @staticmethod
+        def hop_at(X, psi, dagger, U, mass, mu):
+            return -0.5 * wilson_hop_at(X, psi, U, -1 if dagger else 1)
+
+The methods of `Dirac` then apply D, D^dagger and D^dagger D, a kernel for each application, and `even_odd` gives its Schur complements
+(`jali.fermions.even_odd`). Formulas that do several things at a site are one kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from jali.beside import made_of, redefines
+from jali.codegen.types import Element
+from jali.codegen.values import Value
+from jali.errors import LayoutError
+from jali.fermions.even_odd import EvenOdd
+from jali.fermions.kept import KeptFields
+from jali.lattice.algebra import inner
+from jali.lattice.base import no_field, what_differs
+from jali.lattice.domain import ALL, ODD, Domain
+from jali.lattice.field import Field
+from jali.lattice.fused_sums import apply_inner
+from jali.lattice.sites import SiteFunction, site_function
+
+
+class Dirac:
+    """A Dirac operator D of links `U` (a `GaugeField` or a list of one field per direction) on fields of `element`: an element, or a
+    function of the number of colours that gives it, such as `Spinor` or `Vector`.
+
+    A subclass defines
+
+    - `diagonal_at(X, psi, dagger, *data)`: A psi at the site X, or A^dagger psi; reads `psi[X]`, and `psi[X, k]` where it joins members of
+      a batch (then `joins_members` is True);
+    - `hop_at(X, psi, dagger, *data)`: B psi or B^dagger psi at X; reads `psi` at sites of the other colour only;
+    - `inverse_at(X, psi, dagger, *data)`: A^-1 psi or A^-dagger psi, for even-odd forms;
+    - `data`: what these take, links first: fields, lists of fields and numbers, which may change without compiling again.
+
+    All are static methods, written as site functions are; `dagger` is fixed while tracing. `D @ psi` is D psi and `D.dagger @ psi` D^dagger psi;
+    `apply`, `adjoint`, `normal`, `hop` and `diagonal` write into a field `out`, or into a new one. `matvec` and `rmatvec` make D an operator for
+    solvers of `jali.solvers`; `normal` is Hermitian and positive, for `cg`, which finds `normal_inner` beside it. Raises LayoutError for fields
+    that do not fit: across an open edge of the links fields are open, too; signs and phases are those of the fields alone. Fields on one
+    colour are for `hop`, `diagonal` and `even_odd`.
+    """
+
+    joins_members = False
+
+    def __init__(self, U: Any, element: Element | Callable[[int], Element]):
+        fields = getattr(U, "fields", U)
+        if (
+            not isinstance(fields, list | tuple)
+            or not fields
+            or not all(isinstance(f, Field) for f in fields)
+        ):
+            raise LayoutError(
+                f"the links are a GaugeField or a list of one field per direction, not {no_field(U)}"
+            )
+        self.links = list(fields)
+        self.lattice = self.links[0].lattice
+        if len(self.links) != self.lattice.ndim:
+            raise LayoutError(
+                f"{len(self.links)} link fields on a lattice of {self.lattice.ndim} dimensions; a Dirac operator needs one per direction"
+            )
+        if len(self.links[0].element.type.shape) != 2:
+            raise LayoutError(f"the links are matrices, not {self.links[0].element}")
+        self.colours = int(self.links[0].element.type.shape[0])
+        self.element = element if isinstance(element, Element) else element(self.colours)
+        self._kept = KeptFields()
+
+    # ---- formulas ----------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """What formulas take behind the flag `dagger`."""
+        return (self.links,)
+
+    @staticmethod
+    def diagonal_at(X: Any, psi: Any, dagger: bool, *data: Any) -> Value:
+        """A psi at the site X; with `dagger` A^dagger psi."""
+        raise NotImplementedError
+
+    @staticmethod
+    def hop_at(X: Any, psi: Any, dagger: bool, *data: Any) -> Value:
+        """B psi at the site X; with `dagger` B^dagger psi."""
+        raise NotImplementedError
+
+    @staticmethod
+    def inverse_at(X: Any, psi: Any, dagger: bool, *data: Any) -> Value:
+        """A^-1 psi at the site X; with `dagger` A^-dagger psi."""
+        raise NotImplementedError
+
+    # ---- applications ------------------------------------------------------------------------------------
+
+    def apply(self, psi: Field, out: Field | None = None) -> Field:
+        """D psi."""
+        return self._run(psi, out, False)
+
+    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
+        """D^dagger psi."""
+        return self._run(psi, out, True)
+
+    def normal(self, psi: Field, out: Field | None = None) -> Field:
+        """D^dagger D psi."""
+        return self.adjoint(self._applied(psi), out)
+
+    @made_of("apply", "adjoint", "_run")
+    def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
+        """D^dagger D psi, and its inner product with psi, which the kernel of D^dagger gives; with `wait=False` a `Scalar`. Where a
+        subclass has another D^dagger there are two kernels."""
+        between = self._applied(psi)
+        if redefines(self, Dirac, "adjoint", "_run"):
+            out = self.adjoint(between, out)
+            return out, inner(psi, out, wait=wait)
+        out = self._out(between, out)
+        return out, apply_inner(self.kernel("apply"), psi, out, between, True, *self.data, wait=wait)
+
+    def hop(
+        self,
+        psi: Field,
+        out: Field | None = None,
+        dagger: bool = False,
+        *,
+        scale: complex = 1.0,
+        plus: Field | None = None,
+        times: complex = 1.0,
+    ) -> Field:
+        """B psi, or B^dagger psi; with `plus` times * plus + scale * B psi, in one kernel. That of a field on one colour lives on the other."""
+        self._check(psi)
+        if out is None:
+            out = psi.like() if psi.over is ALL else psi.like(over=psi.over.opposite)
+        out = self._out(psi, out)
+        if psi.over is not ALL and out.over is psi.over:
+            raise LayoutError(
+                f"a hop leads from {psi.over} sites to {psi.over.opposite} ones, and {out.name} lives on {out.over}"
+            )
+        if plus is None and scale == 1:
+            self.kernel("hop")(out, psi, dagger, *self.data)
+        elif plus is None:
+            self.kernel("scaled_hop")(out, psi, scale, dagger, *self.data)
+        else:
+            self._check(plus)
+            self.kernel("sum")(out, plus, psi, times, scale, dagger, *self.data)
+        return out
+
+    def diagonal(self, psi: Field, out: Field | None = None, dagger: bool = False) -> Field:
+        """A psi, or A^dagger psi."""
+        self._check(psi)
+        out = self._out(psi, out)
+        self.kernel("diagonal")(out, psi, dagger, *self.data)
+        return out
+
+    def diagonal_inverse(self, psi: Field, out: Field | None = None, dagger: bool = False) -> Field:
+        """A^-1 psi, or A^-dagger psi. Raises LayoutError where A has no inverse."""
+        self._check(psi)
+        self.check_inverse()
+        out = self._out(psi, out)
+        self.kernel("inverse")(out, psi, dagger, *self.data)
+        return out
+
+    @property
+    def dagger(self) -> Adjoint:
+        """D^dagger as an operator."""
+        return Adjoint(self)
+
+    def __matmul__(self, psi: Field) -> Field:
+        return self.apply(psi)
+
+    def matvec(self, psi: Field) -> Field:
+        """D psi, in a new field."""
+        return self.apply(psi)
+
+    def rmatvec(self, psi: Field) -> Field:
+        """D^dagger psi, in a new field."""
+        return self.adjoint(psi)
+
+    def even_odd(self, over: Domain = ODD, form: str = "asymmetric") -> EvenOdd:
+        """The operator on half of the sites from which a solution on all of them follows: see `EvenOdd`. Raises LayoutError where the
+        diagonal has no inverse, for other sites than `ODD` and `EVEN`, and for other forms."""
+        return EvenOdd(self, over, form)
+
+    # ---- for even-odd forms ------------------------------------------------------------------------------
+
+    def kernel(self, name: str) -> SiteFunction:
+        """The site function of this class for an entry of `KERNELS`."""
+        kind = type(self)
+        functions = vars(kind).get("_functions")
+        if functions is None:
+            kind._functions = functions = {}  # type: ignore[attr-defined]
+        if name not in functions:
+            functions[name] = site_function(_with_names(KERNELS[name](kind), kind, name))
+        return functions[name]
+
+    def check_inverse(self) -> None:
+        """Raises LayoutError where the diagonal has no inverse, or none is stated."""
+        if type(self).inverse_at is Dirac.inverse_at:
+            raise LayoutError(
+                f"{type(self).__name__} states no inverse of its diagonal, inverse_at, which even-odd forms need"
+            )
+
+    # ---- checks ------------------------------------------------------------------------------------------
+
+    def _applied(self, psi: Field) -> Field:
+        """D psi, in a field that is kept."""
+        self._check_all_sites(psi)
+        return self.apply(psi, self._kept.like("applied", psi, ALL))
+
+    def _check(self, psi: Any) -> None:
+        if not isinstance(psi, Field):
+            raise LayoutError(f"{self!r} acts on fields of {self.element}, not on {no_field(psi)}")
+        if psi.element != self.element:
+            raise LayoutError(f"{self!r} acts on fields of {self.element}, {psi.name} holds {psi.element}")
+        if psi.lattice is not self.lattice:
+            raise LayoutError(
+                f"{self!r} acts on fields of its own lattice, {psi.name} lives on {psi.lattice} "
+                f"({what_differs(psi.lattice, self.lattice)})"
+            )
+        for mu, link in enumerate(self.links):
+            condition, of_spinor = link.boundary.conditions[mu], psi.boundary.conditions[mu]
+            if condition == "open" != of_spinor:
+                raise LayoutError(
+                    f"no link leads across the edge of direction {mu}, which is open, but {psi.name} goes on there ({of_spinor}): "
+                    f'make it a field with boundary={{{mu}: "open"}}'
+                )
+            if condition not in ("periodic", "open"):
+                raise LayoutError(
+                    f"the links have the boundary {condition} in direction {mu}, so that a hop across the edge would be another "
+                    "forwards than backwards; signs and phases belong to the spinor's boundary, and the links are periodic: "
+                    "GaugeField(lattice, group).assign(U)"
+                )
+
+    def _check_all_sites(self, psi: Any) -> None:
+        self._check(psi)
+        if psi.over is not ALL:
+            raise LayoutError(
+                f"{self!r} reads and writes both colours, and {psi.name} lives on {psi.over}: jali.join(even, odd) is a field on all sites; "
+                "D.hop leads from one colour to the other, and D.even_odd() acts on one"
+            )
+
+    def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
+        self._check_all_sites(psi)
+        out = self._out(psi, out)
+        self.kernel("apply")(out, psi, dagger, *self.data)
+        return out
+
+    def _out(self, psi: Field, out: Field | None) -> Field:
+        """The field that a result is written to. Raises LayoutError."""
+        out = psi.like() if out is None else out
+        if not isinstance(out, Field):
+            raise LayoutError(f"{self!r} writes into a field, not into {no_field(out)}")
+        if out is psi:
+            raise LayoutError(
+                "a Dirac operator reads neighbours: the result needs a field other than the source"
+            )
+        return out
+
+
+class Adjoint:
+    """D^dagger of a Dirac operator D: `D.dagger @ psi`, and D itself is `D.dagger.dagger`."""
+
+    def __init__(self, D: Dirac):
+        self._D = D
+
+    def __repr__(self) -> str:
+        return f"{self._D!r}.dagger"
+
+    @property
+    def dagger(self) -> Dirac:
+        """D."""
+        return self._D
+
+    def apply(self, psi: Field, out: Field | None = None) -> Field:
+        """D^dagger psi."""
+        return self._D.adjoint(psi, out)
+
+    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
+        """D psi."""
+        return self._D.apply(psi, out)
+
+    def __matmul__(self, psi: Field) -> Field:
+        return self.apply(psi)
+
+    def matvec(self, psi: Field) -> Field:
+        """D^dagger psi, in a new field."""
+        return self._D.adjoint(psi)
+
+    def rmatvec(self, psi: Field) -> Field:
+        """D psi, in a new field."""
+        return self._D.apply(psi)
+
+
+class _At:
+    """A value at the site that is computed, for formulas that read a field there."""
+
+    def __init__(self, value: Value):
+        self._value = value
+
+    def __getitem__(self, X: Any) -> Value:
+        return self._value
+
+
+# ---- site functions of a class, by name --------------------------------------------------------------------
+
+
+def _with_names(function: Callable[..., None], kind: type[Dirac], name: str) -> Callable[..., None]:
+    """The function named after the class, and its `data` as the formulas of the class name them, so that messages say both."""
+    function.__name__ = function.__qualname__ = f"{kind.__name__}_{name}"
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    if len(own) < len(inspect.signature(function).parameters):
+        own += list(inspect.signature(kind.hop_at).parameters.values())[3:]
+    function.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    return function
+
+
+def _apply(D: Any) -> Callable[..., None]:
+    def apply(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.diagonal_at(X, psi, dagger, *data) + D.hop_at(X, psi, dagger, *data)
+
+    return apply
+
+
+def _hop(D: Any) -> Callable[..., None]:
+    def hop(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.hop_at(X, psi, dagger, *data)
+
+    return hop
+
+
+def _scaled_hop(D: Any) -> Callable[..., None]:
+    def scaled_hop(X: Any, out: Any, psi: Any, b: Any, dagger: bool, *data: Any) -> None:
+        out[X] = b * D.hop_at(X, psi, dagger, *data)
+
+    return scaled_hop
+
+
+def _sum(D: Any) -> Callable[..., None]:
+    def sum(X: Any, out: Any, chi: Any, psi: Any, a: Any, b: Any, dagger: bool, *data: Any) -> None:
+        out[X] = a * chi[X] + b * D.hop_at(X, psi, dagger, *data)
+
+    return sum
+
+
+def _diagonal(D: Any) -> Callable[..., None]:
+    def diagonal(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.diagonal_at(X, psi, dagger, *data)
+
+    return diagonal
+
+
+def _inverse(D: Any) -> Callable[..., None]:
+    def inverse(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.inverse_at(X, psi, dagger, *data)
+
+    return inverse
+
+
+def _inverse_of_hop(D: Any) -> Callable[..., None]:
+    def inverse_of_hop(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.inverse_at(X, _At(D.hop_at(X, psi, dagger, *data)), dagger, *data)
+
+    return inverse_of_hop
+
+
+def _inverse_of_rest(D: Any) -> Callable[..., None]:
+    def inverse_of_rest(X: Any, out: Any, chi: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.inverse_at(X, _At(chi[X] - D.hop_at(X, psi, dagger, *data)), dagger, *data)
+
+    return inverse_of_rest
+
+
+def _diagonal_and_hop(D: Any) -> Callable[..., None]:
+    def diagonal_and_hop(X: Any, out: Any, chi: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.diagonal_at(X, chi, dagger, *data) - D.hop_at(X, psi, dagger, *data)
+
+    return diagonal_and_hop
+
+
+def _one_and_inverse(D: Any) -> Callable[..., None]:
+    def one_and_inverse(X: Any, out: Any, chi: Any, psi: Any, dagger: bool, *data: Any) -> None:
+        out[X] = chi[X] - D.inverse_at(X, _At(D.hop_at(X, psi, dagger, *data)), dagger, *data)
+
+    return one_and_inverse
+
+
+def _difference(D: Any) -> Callable[..., None]:
+    def difference(X: Any, out: Any, chi: Any, psi: Any) -> None:
+        out[X] = chi[X] - psi[X]
+
+    return difference
+
+
+KERNELS: dict[str, Callable[[Any], Callable[..., None]]] = {
+    "apply": _apply,  # A psi + B psi
+    "hop": _hop,  # B psi
+    "scaled_hop": _scaled_hop,  # b B psi
+    "sum": _sum,  # a chi + b B psi
+    "diagonal": _diagonal,  # A psi
+    "inverse": _inverse,  # A^-1 psi
+    "inverse_of_hop": _inverse_of_hop,  # A^-1 B psi
+    "inverse_of_rest": _inverse_of_rest,  # A^-1 (chi - B psi)
+    "diagonal_and_hop": _diagonal_and_hop,  # A chi - B psi
+    "one_and_inverse": _one_and_inverse,  # chi - A^-1 B psi
+    "difference": _difference,  # chi - psi
+}
