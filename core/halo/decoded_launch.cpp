@@ -286,7 +286,8 @@ class LaunchKernels : public KernelFamily {
                 throw ScheduleError("'" + kernel + "' packs packets of " + std::to_string(p.packet_bytes) +
                                     " bytes");
             if (p.sites != first.sites || p.count != first.count || p.group_bytes != first.group_bytes ||
-                p.row_bytes != first.row_bytes || p.field != first.field + filled ||
+                p.row_bytes != first.row_bytes ||
+                p.field != first.field + (first.row_bytes != 0 ? filled / group : filled) ||
                 p.to != first.to + filled)
                 throw ScheduleError("'" + kernel + "' packs sections of a part that do not fit together");
             filled += p.packets * p.packet_bytes * group;

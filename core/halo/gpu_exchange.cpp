@@ -252,16 +252,17 @@ void GpuExchange::make_tables() {
         const GpuAddress sites =
             item ? 0 : halo_.layout->on_device(slab) + part.send_sites * sizeof(std::int32_t);
         const auto group = static_cast<std::int64_t>(layout.group());
-        std::int64_t first = 0; // of a section, in every group
+        const bool rows = part.field->borrowed(); // a section follows the one before it in every site
+        std::int64_t first = 0;                   // of a section, in every group
         for (const MemorySection& section : part.field->memory().sections) {
             const auto bytes = layout.whole_groups(part.send_count) * section.bytes();
             sends[pack.message].jobs +=
                 deal_out(jobs, parts.size(), static_cast<std::size_t>(pack.message),
                          static_cast<std::size_t>(bytes), halo_.send_bytes, pack_blocks_);
-            parts.push_back(
-                {halo_.at(pack.from) + first, sites, part.send_count, section.units / section.packet_units,
-                 section.packet_bytes(), group * part.field->site_bytes(),
-                 part.field->borrowed() ? part.field->site_bytes() : 0, halo_.at(pack.to) + first});
+            parts.push_back({halo_.at(pack.from) + (rows ? first / group : first), sites, part.send_count,
+                             section.units / section.packet_units, section.packet_bytes(),
+                             group * part.field->site_bytes(), rows ? part.field->site_bytes() : 0,
+                             halo_.at(pack.to) + first});
             first += group * section.bytes();
         }
     }

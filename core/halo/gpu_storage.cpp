@@ -28,16 +28,14 @@ struct ReorderArguments {
 constexpr unsigned builtin_threads = 256;
 constexpr std::size_t box_piece = std::size_t{64} << 20; // bytes of an array on the device at a time
 
-// Calls f(suffix of the kernel's name, section) for every section of a site. In an array a site is one
-// packet.
+// Calls f(suffix of the kernel's name, section) for every section of a site. An array has no packets.
 template <class F>
 void for_each_section(const FieldStorage& field, F f) {
     const SiteMemory& memory = field.memory();
     std::int64_t first = 0;
     for (const MemorySection& section : memory.sections) {
         f("_" + std::to_string(section.unit_bytes),
-          SectionOnDevice{section.units, field.borrowed() ? section.units : section.packet_units, first,
-                          memory.bytes()});
+          SectionOnDevice{section.units, field.borrowed() ? 0 : section.packet_units, first, memory.bytes()});
         first += section.bytes();
     }
 }

@@ -203,7 +203,8 @@ FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memor
                           "': arrays have a layout in C order, those of one parity a checkerboard");
     const auto& sections = memory_of_site_.sections;
     const auto packet = static_cast<std::uintptr_t>(sections[0].packet_bytes());
-    if (layout_->gpu() && sections.size() > 1)
+    const auto other = [&](const MemorySection& section) { return section != sections[0]; };
+    if (layout_->gpu() && std::any_of(sections.begin(), sections.end(), other))
         throw LayoutError("field '" + label_ + "': an array of a device with norms");
     if (layout_->gpu() && reinterpret_cast<std::uintptr_t>(array) % packet != 0)
         throw LayoutError("field '" + label_ + "': the array begins at an address that is no multiple of " +

@@ -66,8 +66,8 @@ class FieldStorage {
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr, int parities = 3);
     // In memory of another owner: a C-ordered array of the local box, or of its sites of one parity, on the
-    // layout's device or host, which `owner` keeps alive. On a device its owner continues to use it on
-    // `stream`. Its ghosts are separate.
+    // layout's device or host, which `owner` keeps alive; sections of a site follow each other. On a device
+    // its owner continues to use it on `stream`. Its ghosts are separate, as those of other fields.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label, std::byte* array,
                  std::shared_ptr<void> owner, void* stream = nullptr, int parities = 3);
     // A halo item: ghosts only.

@@ -95,6 +95,11 @@ class Access:
 
     def member(self, w: Writer, source: str, node: Node | None, storage: Stored) -> str:
         """The field as it is loaded and stored, moved to the member that a node names, or that is computed."""
+        at = self.number_of_member(w, node)
+        return f"member_of<{storage.reals}>({source}, {self.block(w)}, {self.members}, {at})"
+
+    def number_of_member(self, w: Writer, node: Node | None) -> str:
+        """Its number in memory."""
         member = "member" if w.program.fields[self.slot].batch else "0"
         if node is not None and node.args:
             at = node.args[0]
@@ -105,7 +110,7 @@ class Access:
             )
         if self.listed:
             member = f"m{w.parameter_of('members', self.slot)}[{member}]"
-        return f"member_of<{storage.reals}>({source}, {self.block(w)}, {self.members}, {member})"
+        return member
 
     def block(self, w: Writer) -> str:
         """The number of the block that is read or written."""
@@ -225,9 +230,14 @@ class Gathered(Access):
         phases = self.phases(w)
         w.line(f"{kind}_sites<{reals}>({array}, {self.sites(w, True)}, c{classes}_, x, {phases});")
 
+    def member(self, w: Writer, source: str, node: Node | None, storage: Stored) -> str:
+        return f"member_at({source}, {self.members}, {self.number_of_member(w, node)})"
+
     def store(self, w: Writer, node: Node, storage: Stored, array: str, counted: str) -> None:
         assert self.table is not None
         to, active = self.operand(w), "active" if w.lowering.masked else "all_lanes(true)"
+        if self.members:
+            to = self.member(w, to, None, storage)
         scatter = "scatter" if storage.format.scalar else "scatter_coded"
         arguments = f"{to}, {self.sites(w)}, x, {array}, {active}{counted}"
         w.line(f"{scatter}<{self.table.lanes}, {storage.reals}>({arguments});")

@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 MOST_MEMBERS = 256
 
 
-def batch_of_field(batch: Any, an_array: bool) -> int | None:
+def batch_of_field(batch: Any) -> int | None:
     """The argument `batch=` of a field. Raises LayoutError."""
     if batch is None:
         return None
     if not isinstance(batch, int | np.integer) or isinstance(batch, bool) or not 1 <= batch <= MOST_MEMBERS:
         raise LayoutError(f"a batch has 1 to {MOST_MEMBERS} members, not {value_shown(batch)}")
-    if an_array:
-        raise LayoutError(
-            "an array is a field without a batch; copy it into a member of one, f.members[k].assign(a)"
-        )
     return int(batch)
 
 

@@ -87,15 +87,15 @@ def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> BorrowedArray:
     return BorrowedArray(array, view, tuple(view.shape), dtype, span, view.read_only, goes_on)
 
 
-def new_like(lattice: Lattice, array: BorrowedArray) -> BorrowedArray:
-    """A new array of the same shape and type in the memory of the lattice, of NumPy or a `jali.comm.DeviceArray`. Its
-    contents are not set."""
+def new_like(lattice: Lattice, array: BorrowedArray, shape: tuple[int, ...]) -> BorrowedArray:
+    """A new array of the same type in the memory of the lattice, of NumPy or a `jali.comm.DeviceArray`. Its contents are not
+    set."""
     if lattice.gpu is None:
-        return _on_host(np.empty(array.shape, array.dtype), None)
+        return _on_host(np.empty(shape, array.dtype), None)
     from jali.comm.device_arrays import DeviceArray
 
     return _on_device(
-        DeviceArray.empty(lattice.gpu, array.shape, array.dtype, "array like another"), lattice.gpu, None
+        DeviceArray.empty(lattice.gpu, shape, array.dtype, "array like another"), lattice.gpu, None
     )
 
 
@@ -115,7 +115,7 @@ def element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
 
 def storage_of(box: tuple[int, ...], array: BorrowedArray, element: Element) -> tuple[str, str]:
     """Precision of the numbers of an array, and the storage format that they are. Raises LayoutError where it is no array of that
-    element, of so many sites."""
+    element, of so many sites and members."""
     shape = array.shape
     if element.codec != "plain":
         raise LayoutError(
@@ -144,5 +144,6 @@ def in_rows(fields: Sequence[Field]) -> frozenset[int]:
         and (
             field.lattice.communicator.size > 1
             or field.stored.memory[0].units > field.stored.memory[0].packet_units
+            or field.members_in_memory > 1
         )
     )

@@ -145,7 +145,7 @@ class Field(FieldArithmetic):
         else:
             self.boundary = Boundary(lattice.ndim, boundary, element)
         self.over = ALL if over is ALL else colour_of_field(over, lattice, self.boundary.conditions)
-        self.batch = batch_of_field(batch, borrowed is not None)
+        self.batch = batch_of_field(batch)
         self.members_in_memory = self.batch or 0
         self.listed_members: tuple[int, ...] | None = None  # of a view: which of these it has
         self.view_of: Field | None = None  # the field whose memory a view has, and which it keeps
@@ -187,8 +187,8 @@ class Field(FieldArithmetic):
 
     @property
     def array(self) -> Any:
-        """The array that this field is, if it was made by `Lattice.wrap`."""
-        return None if self.borrowed is None else self.borrowed.array
+        """The array that this field is, if it was made by `Lattice.wrap`; None for a view of some of its members."""
+        return None if self.borrowed is None or self.view_of is not None else self.borrowed.array
 
     @property
     def read_only(self) -> bool:
@@ -249,7 +249,11 @@ class Field(FieldArithmetic):
         element = options.pop("element", self.element)
         kept_alike = "storage" in options and "storage" not in changes
         if self.borrowed is not None and kept_alike and (self.over is ALL) == (options["over"] == ALL):
-            options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
+            members = () if options["batch"] is None else (batch_of_field(options["batch"]),)
+            shape = (*box_of_array(options["over"], self.lattice), *members, *element.numpy_shape)
+            options["borrowed"] = borrowed_arrays.new_like(
+                self.lattice, self.borrowed, shape
+            )  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
             field.storage.fill_zero()
@@ -317,13 +321,8 @@ class Field(FieldArithmetic):
             if not _is_less(other.element, self.element):
                 raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
             return other._expression().store(self, partly)
-        batches = bool(self.members_in_memory or other.members_in_memory)
-        elsewhere = other.layout is not self.layout and self.lattice.gpu is None  # what no kernel can follow
-        if batches and elsewhere and other.batch is None:
-            other = other.astype(self.precision) if self.batch is not None else other
-            elsewhere = other.layout is not self.layout
         views = self.listed_members is not None or other.listed_members is not None
-        if other.batch != self.batch or (views and not (elsewhere and other.over is self.over)):
+        if other.batch != self.batch or views:
             other._expression().store(self, partly)
             self._share_counts(other)
             return self
@@ -801,6 +800,7 @@ def wrapped(
     name: str,
     stream: Any,
     over: Domain = ALL,
+    batch: int | None = None,
     agree: bool = True,
 ) -> Field:
     """A field in another library's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
@@ -817,10 +817,17 @@ def wrapped(
         raise LayoutError(
             f"this rank's box has {lattice.local_extents} sites{sites}, an array of them shape {box} first; it has {shape}"
         )
+    batch = batch_of_field(batch)
+    if batch is not None:
+        box = (*box, batch)
+        if shape[: len(box)] != box:
+            raise LayoutError(
+                f"an array with a batch of {batch} has shape {box} first, the members behind the sites; this one has {shape}"
+            )
     if element is None:
-        element = borrowed_arrays.element_of(borrowed.dtype, shape[lattice.ndim :])
+        element = borrowed_arrays.element_of(borrowed.dtype, shape[len(box) :])
     kept, storage = borrowed_arrays.storage_of(box, borrowed, element)
-    field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed, over)
+    field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed, over, batch)
     if agree and lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
         from jali.comm import checking
 
@@ -833,6 +840,7 @@ def wrapped(
                 "precision": field.precision,
                 "boundary": str(field.boundary.conditions),
                 "over": str(field.over),
+                "batch": str(field.batch),
             },
         )
     return field

@@ -277,6 +277,7 @@ class Lattice(LatticeBase):
         name: str = "",
         stream: Any = None,
         over: Domain = ALL,
+        batch: int | None = None,
     ) -> Field:
         """A field whose values are those of a C-ordered array, without a copy: what is written to one is in the other.
 
@@ -298,10 +299,12 @@ class Lattice(LatticeBase):
         `array[x, ..., y, z // 2]`, so each rank's box has an even extent in the last direction. Kernels find its sites one by one, which
         takes several times as long as on a field.
 
+        With a `batch` the members stand behind the sites, as in `f[...]`: the shape is `(*local_extents, batch, *element.numpy_shape)`.
+
         Every rank wraps an array of its own. Raises LayoutError for arrays that do not fit, and on all ranks ParameterError where
-        types, elements, boundaries or colours differ between them.
+        types, elements, boundaries, colours or batches differ between them.
         """
-        return wrapped(self, array, element, precision, boundary, name, stream, over)
+        return wrapped(self, array, element, precision, boundary, name, stream, over, batch)
 
     def sum(
         self,

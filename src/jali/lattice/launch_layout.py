@@ -59,7 +59,8 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
             )
         for other, field in enumerate(fields):
             mine, theirs = fields[slot].borrowed, field.borrowed
-            if slot != other and mine is not None and theirs is not None and mine.overlaps(theirs):
+            apart = fields[slot].storage is not field.storage  # members of one array are told apart below
+            if apart and mine is not None and theirs is not None and mine.overlaps(theirs):
                 raise LayoutError(
                     f"{name} writes {fields[slot].name}, whose array shares memory with that of {field.name}: pass one field for "
                     "both, or a copy of the array"
@@ -86,11 +87,6 @@ def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> L
         if field.layout is blocks:
             indirect.append(None)
             continue
-        if field.members_in_memory:
-            raise LayoutError(
-                f"{field.name} has a batch, and its sites lie otherwise than those that the call visits: on a host a call with a batch has "
-                "fields of one precision, and no batch is one of another lattice; astype converts"
-            )
         group = field.layout, ratio_of(lattice, field.lattice) or Ratio(one, one)
         if group not in groups:
             groups.append(group)

@@ -133,7 +133,7 @@ class _Description:
             over = {str(domain): domain for domain in (ALL, EVEN, ODD)}[metadata.get("over", "ALL")]
             boundary = Boundary.from_words(list(metadata["boundary"]), element)
             return cls(
-                element, precision, storage, boundary, over, batch_of_field(metadata.get("batch"), False)
+                element, precision, storage, boundary, over, batch_of_field(metadata.get("batch"))
             )
         except (KeyError, TypeError, LayoutError) as error:
             raise FileFormatError(

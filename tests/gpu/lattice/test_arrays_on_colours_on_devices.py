@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_driver import TWO_DEVICES, use_fake_gpus
+from fake_driver import TWO_DEVICES, use_fake_ccl, use_fake_gpus
 from test_arrays_on_devices import Interface
 
 import jali
@@ -63,7 +63,8 @@ def test_ranks_of_devices_too(seed, monkeypatch):
 @pytest.mark.parametrize("policy", [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in name])
 def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
     use_fake_gpus(monkeypatch, 2)
-    use_settings(halo_policy=policy, checked=True)
+    use_fake_ccl(use_settings)
+    use_settings(halo_policy=policy)
 
     def run():
         lattice = Lattice(6, 2, 8, grid=(2, 1, 1), device="cuda")
@@ -82,6 +83,8 @@ def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
             )
             for k, over in enumerate((EVEN, ODD))
         )
+        for kernel in around.kernels(odd, even):
+            kernel.launch.check()
         for _ in range(2):
             full = jali.join(even, odd)
             around[ODD](full, full)

@@ -5,10 +5,12 @@
 struct section_on_device {
     int64_t units, packet_units, first, site_bytes;
 };
-// Where unit r of a section of a site is in a field; see memory_gpu.hpp. In an array of C order a site is one packet.
+// Where unit r of a section of a site is in a field; see memory_gpu.hpp. In an array of C order, which has no packets, the
+// bytes of a site follow each other.
 template <class Unit>
 JALI_INLINE int64_t location_in_field(const section_on_device& s, int64_t x, int r) {
     const int size = int(s.packet_units);
+    if (size == 0) return x * s.site_bytes + s.first + r * int64_t(sizeof(Unit));
     return (x / GROUP) * (GROUP * s.site_bytes) + GROUP * s.first +
            ((r / size) * (GROUP * size) + x % GROUP * size + r % size) * int64_t(sizeof(Unit));
 }

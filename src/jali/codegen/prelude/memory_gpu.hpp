@@ -160,6 +160,32 @@ JALI_INLINE const V* block_in_row(V* out, const coded<FORMAT, UNITS, PACKET>* ba
     static_assert(UNITS == PACKET, "a coded site of an array is one packet");
     return block_at<N>(out, base, x);
 }
+// A site of an array that has a batch keeps its members one behind the other.
+template <int N, class T, int SIZE>
+JALI_INLINE packet<T, SIZE>* member_in_row(packet<T, SIZE>* base, int64_t x, int64_t members, int64_t member) {
+    return base + (x * (members - 1) + member) * (N / SIZE);
+}
+template <int N, class T, int SIZE>
+JALI_INLINE const packet<T, SIZE>* member_in_row(const packet<T, SIZE>* base, int64_t x, int64_t members,
+                                                 int64_t member) {
+    return base + (x * (members - 1) + member) * (N / SIZE);
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE coded<FORMAT, UNITS, PACKET>* member_in_row(coded<FORMAT, UNITS, PACKET>* base, int64_t x, int64_t members,
+                                                        int64_t member) {
+    const int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
+    return (coded<FORMAT, UNITS, PACKET>*)((char*)base + (x * (members - 1) + member) * bytes);
+}
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const coded<FORMAT, UNITS, PACKET>* member_in_row(const coded<FORMAT, UNITS, PACKET>* base, int64_t x,
+                                                              int64_t members, int64_t member) {
+    return member_in_row<N>((coded<FORMAT, UNITS, PACKET>*)base, x, members, member);
+}
+template <int N, class SITE>
+JALI_INLINE array_sites<SITE> member_of(array_sites<SITE> field, int64_t x, int64_t members, int64_t member) {
+    return array_sites<SITE>{member_in_row<N>(field.base, x, members, member),
+                             member_of<N>(field.ghosts, x, members, member), field.first_ghost};
+}
 template <int N, class V, class SITE>
 JALI_INLINE const V* block_at(V* tmp, array_sites<SITE> field, int64_t x) {
     return x < field.first_ghost ? block_in_row<N>(tmp, field.base, x) : block_at<N>(tmp, field.ghosts, x);

@@ -27,6 +27,30 @@ JALI_INLINE const char* location_of_site(const void* base, int64_t site, ghost_l
     return block >= ghosts.first ? place + ghosts.away : place;
 }
 
+// One member of a field with a batch, whose members follow each other in every block.
+template <class SITE>
+struct member_sites {
+    SITE* base;
+    int64_t members, member;
+};
+template <class SITE>
+JALI_INLINE member_sites<SITE> member_at(SITE* base, int64_t members, int64_t member) {
+    return member_sites<SITE>{base, members, member};
+}
+template <int L, class SITE>
+JALI_INLINE const char* location_of_site(member_sites<SITE> of, int64_t site, ghost_location ghosts,
+                                         int64_t site_bytes, int64_t size) {
+    const int64_t block = site / L;
+    const char* place = (const char*)of.base + (block * of.members + of.member) * (L * site_bytes) + site % L * size;
+    return block >= ghosts.first ? place + ghosts.away : place;
+}
+const ghost_location NO_GHOSTS = {int64_t(SCATTERED), 0};
+// The site of a lane.
+JALI_INLINE uint32_t site_of_lane(site_table table, int64_t x, int l) {
+    const uint32_t entry = table.entries[x];
+    return entry < SCATTERED ? entry + l : sites_of_lanes(table, entry)[l];
+}
+
 #if JALI_LANES > 1 && JALI_HAS(__builtin_shufflevector)
 #define JALI_SHUFFLES
 #endif
@@ -162,29 +186,43 @@ JALI_INLINE void scatter(T* base, site_table table, int64_t x, const real* v, ma
     const uint32_t* sites = sites_of_lanes(table, entry);
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
-        T* to = (T*)location_of_site<L>(base, sites[l], ghost_location{int64_t(SCATTERED), 0}, N * sizeof(T),
-                                     sizeof(T));
+        T* to = (T*)location_of_site<L>(base, sites[l], NO_GHOSTS, N * sizeof(T), sizeof(T));
+        for (int c = 0; c < N; ++c) to[c * L] = T(v[c][l]);
+    }
+}
+// The same of a member.
+template <int L, int N, class T>
+JALI_INLINE const real* gather(real* tmp, member_sites<T> of, site_table table, int64_t x, ghost_location ghosts) {
+    const T* from[JALI_LANES];
+    for (int l = 0; l < JALI_LANES; ++l)
+        from[l] = (const T*)location_of_site<L>(of, site_of_lane(table, x, l), ghosts, N * sizeof(T), sizeof(T));
+    for (int c = 0; c < N; ++c) {
+#define JALI_LANE(l) JALI_REAL(from[l][c * L])
+        tmp[c] = real{JALI_EACH_LANE(JALI_LANE)};
+#undef JALI_LANE
+    }
+    return tmp;
+}
+template <int L, int N, class T>
+JALI_INLINE void scatter(member_sites<T> of, site_table table, int64_t x, const real* v, mask active) {
+    for (int l = 0; l < JALI_LANES; ++l) {
+        if (!active[l]) continue;
+        T* to = (T*)location_of_site<L>(of, site_of_lane(table, x, l), NO_GHOSTS, N * sizeof(T), sizeof(T));
         for (int c = 0; c < N; ++c) to[c * L] = T(v[c][l]);
     }
 }
 #if JALI_WIDENS
-template <int L, int N>
-JALI_INLINE void scatter(float* base, site_table table, int64_t x, const real* v, mask active,
-                         int64_t* counters) {
+template <int L, int N, class SITES>
+JALI_INLINE void scatter(SITES base, site_table table, int64_t x, const real* v, mask active, int64_t* counters) {
     const mask lost = beyond_float<N>(v) & active;
     if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     scatter<L, N>(base, table, x, v, active);
 }
 #endif
 
-// The same for coded fields: [unit][lane] of a block, and the norms of its lanes.
-JALI_INLINE uint32_t site_of_lane(site_table table, int64_t x, int l) {
-    const uint32_t entry = table.entries[x];
-    return entry < SCATTERED ? entry + l : sites_of_lanes(table, entry)[l];
-}
-template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table,
-                                  int64_t x, ghost_location ghosts) {
+// The same for coded fields: [unit][lane] of a block, and the norms of its lanes. SITES: all of a field, or a member.
+template <int L, int N, class FORMAT, int UNITS, int PACKET, class V, class SITES>
+JALI_INLINE const V* gather_units(V* tmp, SITES base, site_table table, int64_t x, ghost_location ghosts) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     integer units[UNITS];
@@ -209,11 +247,24 @@ JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* ba
     return tmp;
 }
 template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x, const V* v,
-                               mask active, int64_t* counters) {
+JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x,
+                                  ghost_location ghosts) {
+    return gather_units<L, N, FORMAT, UNITS, PACKET>(tmp, base, table, x, ghosts);
+}
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* gather_coded(V* tmp, member_sites<const coded<FORMAT, UNITS, PACKET>> of, site_table table,
+                                  int64_t x, ghost_location ghosts) {
+    return gather_units<L, N, FORMAT, UNITS, PACKET>(tmp, of, table, x, ghosts);
+}
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* gather_coded(V* tmp, member_sites<coded<FORMAT, UNITS, PACKET>> of, site_table table, int64_t x,
+                                  ghost_location ghosts) {
+    return gather_units<L, N, FORMAT, UNITS, PACKET>(tmp, of, table, x, ghosts);
+}
+template <int L, int N, class FORMAT, int UNITS, int PACKET, class V, class SITES>
+JALI_INLINE void scatter_units(SITES base, site_table table, int64_t x, const V* v, mask active, int64_t* counters) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
-    const ghost_location none = {int64_t(SCATTERED), 0};
     integer units[UNITS];
     real norm = splat(0);
     const mask lost = FORMAT::template encode<N>(units, &norm, v) & active;
@@ -221,7 +272,7 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
         const uint32_t site = site_of_lane(table, x, l);
-        char* to = (char*)location_of_site<L>(base, site, none, bytes, sizeof(unit));
+        char* to = (char*)location_of_site<L>(base, site, NO_GHOSTS, bytes, sizeof(unit));
         for (int c = 0; c < UNITS; ++c) {
             const unit u = unit(units[c][l]);
             copy_bits(to + c * L * sizeof u, &u, sizeof u);
@@ -229,10 +280,21 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
         if (FORMAT::norm) {
             const float n = float(norm[l]);
             char* norms =
-                (char*)location_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
+                (char*)location_of_site<L>(base, site, NO_GHOSTS, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(norms, &n, sizeof n);
         }
     }
+}
+
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x, const V* v, mask active,
+                               int64_t* counters) {
+    scatter_units<L, N, FORMAT, UNITS, PACKET>(base, table, x, v, active, counters);
+}
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void scatter_coded(member_sites<coded<FORMAT, UNITS, PACKET>> of, site_table table, int64_t x, const V* v,
+                               mask active, int64_t* counters) {
+    scatter_units<L, N, FORMAT, UNITS, PACKET>(of, table, x, v, active, counters);
 }
 
 // Boundary factors of what a table names: phases[class][re, im], or signs[class].
