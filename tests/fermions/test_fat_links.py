@@ -13,11 +13,11 @@ import jali
 from jali import SU, Field, Lattice, LayoutError, Matrix, ParameterError
 from jali.fermions.fat_links import (
     FAT7,
-    HISQ,
+    HISQ_LEVEL_2,
     Coefficients,
     asqtad_coefficients,
     asqtad_links,
-    fat_links,
+    fatten,
     hisq_epsilon,
     hisq_links,
     long_links,
@@ -74,14 +74,14 @@ def fat_by_paths(U, c):
         ((2, 4, 2, 4), 3, asqtad_coefficients(0.8)),
         ((4, 2, 6), 1, Coefficients(0.3, 0.2, 0.1, 0.0, -0.4)),
         ((4, 6), 2, Coefficients(0.3, 0.2, 0.0, 0.0, -0.4)),
-        ((3, 4, 2, 4), 2, HISQ),
+        ((3, 4, 2, 4), 2, HISQ_LEVEL_2),
     ],
     ids=["asqtad", "U(1) in three dimensions", "two dimensions", "HISQ with an odd extent"],
 )
 def test_fat_links_are_sums_over_paths(extents, n, c):
     U = random_links(Lattice(*extents), n, 1)
     array = np.stack([u[...] for u in U])
-    for got, expected in zip(fat_links(U, c), fat_by_paths(array, c), strict=True):
+    for got, expected in zip(fatten(U, c), fat_by_paths(array, c), strict=True):
         assert np.allclose(got[...], expected, rtol=0, atol=1e-13)
     for mu, got in enumerate(long_links(U, -1 / 24)):
         assert np.allclose(got[...], along(array, [1 + mu] * 3) / -24, rtol=0, atol=1e-14)
@@ -96,14 +96,14 @@ def test_unit_links_stay_unit_links():
         assert np.allclose(values, values[0, 0, 0, 0, 0, 0] * np.eye(3), rtol=0, atol=1e-15)
         return values[0, 0, 0, 0, 0, 0].real
 
-    assert size(fat_links(U, FAT7)) == pytest.approx(1, abs=1e-15) == FAT7.fat
+    assert size(fatten(U, FAT7)) == pytest.approx(1, abs=1e-15) == FAT7.fat
     fat, long = asqtad_links(U)
     assert (size(fat), size(long)) == pytest.approx((9 / 8, -1 / 24), abs=1e-15)
     H = hisq_links(U)
     assert size(H.W) == pytest.approx(1, abs=1e-15)
     for epsilon in (0, -0.1, 0.3):
         assert size(H.fat(epsilon)) + 3 * size(H.long(epsilon)) == pytest.approx(1, abs=1e-15)
-    for c in (HISQ, asqtad_coefficients()):
+    for c in (HISQ_LEVEL_2, asqtad_coefficients()):
         assert c.fat + 3 * c.naik == pytest.approx(1, abs=1e-15)
 
 
@@ -144,8 +144,10 @@ def test_masses_share_what_has_no_epsilon():
     assert H.fat() is H.fat(0)
     assert H.long() is H.long(0.0)
     fat, long, W, epsilon = H.fat(), H.long(), H.W, -0.1
-    weights = Coefficients(1 + epsilon / 8, HISQ.three, HISQ.five, HISQ.seven, HISQ.lepage)
-    whole = fat_links(W, weights), long_links(W, -(1 + epsilon) / 24)
+    weights = Coefficients(
+        1 + epsilon / 8, HISQ_LEVEL_2.three, HISQ_LEVEL_2.five, HISQ_LEVEL_2.seven, HISQ_LEVEL_2.lepage
+    )
+    whole = fatten(W, weights), long_links(W, -(1 + epsilon) / 24)
     for found, expected in zip((*H.fat(epsilon), *H.long(epsilon)), (*whole[0], *whole[1]), strict=True):
         assert np.allclose(found[...], expected[...], rtol=0, atol=1e-15)
     assert np.allclose(fat[0][...] - 0.0125 * W[0][...], H.fat(epsilon)[0][...], rtol=0, atol=1e-15)
@@ -225,12 +227,10 @@ def test_links_have_the_same_bits_on_any_number_of_ranks(ranks):
 def test_links_may_be_stored_in_less():
     U = GaugeField(Lattice(4, 6), SU(3), storage="float64-12").hot_start(seed=1)
     c = Coefficients(0.3, 0.2, 0.0, 0.0)
-    for found, expected in zip(
-        fat_links(U, c), fat_links(GaugeField(U.lattice, SU(3)).assign(U), c), strict=True
-    ):
+    for found, expected in zip(fatten(U, c), fatten(GaugeField(U.lattice, SU(3)).assign(U), c), strict=True):
         assert np.array_equal(found[...], expected[...])
         assert found.precision == "float64"
-    assert fat_links([u.astype("float32") for u in U], c)[0].precision == "float32"
+    assert fatten([u.astype("float32") for u in U], c)[0].precision == "float32"
 
 
 def test_mistakes_are_reported():
@@ -238,11 +238,11 @@ def test_mistakes_are_reported():
     U = unit_links(cube, 3)
     opened = GaugeField(plane, SU(2), boundary={0: "open"}).cold_start()
     for error, act, match in (
-        (LayoutError, lambda: fat_links(3, FAT7), "a GaugeField or a list of one field per direction, not 3"),
-        (LayoutError, lambda: fat_links(U[:2], FAT7), "2 link fields on a lattice of 3 dimensions"),
+        (LayoutError, lambda: fatten(3, FAT7), "a GaugeField or a list of one field per direction, not 3"),
+        (LayoutError, lambda: fatten(U[:2], FAT7), "2 link fields on a lattice of 3 dimensions"),
         (
             LayoutError,
-            lambda: fat_links([*U[:2], unit_links(cube, 2)[0]], FAT7),
+            lambda: fatten([*U[:2], unit_links(cube, 2)[0]], FAT7),
             r"those of direction 2 are SU\(2\)",
         ),
         (
@@ -252,15 +252,15 @@ def test_mistakes_are_reported():
         ),
         (
             LayoutError,
-            lambda: fat_links(unit_links(plane, 3), Coefficients(1, 1, 1, 0)),
+            lambda: fatten(unit_links(plane, 3), Coefficients(1, 1, 1, 0)),
             "staples of 5 links, which need 3 to 4 dimensions; the lattice has 2",
         ),
         (
             LayoutError,
-            lambda: fat_links(opened, Coefficients(1, 1, 0, 0)),
+            lambda: fatten(opened, Coefficients(1, 1, 0, 0)),
             "periodic links, and those of direction 0 are",
         ),
-        (ParameterError, lambda: fat_links(U, 3), "coefficients is a Coefficients, not 3"),
+        (ParameterError, lambda: fatten(U, 3), "coefficients is a Coefficients, not 3"),
         (ParameterError, lambda: asqtad_links(U, 1.5), "u0 is above 0 and at most 1, .* not 1.5"),
         (ParameterError, lambda: hisq_epsilon(1.5), "masses from 0 to 1 in lattice units, not 1.5"),
     ):

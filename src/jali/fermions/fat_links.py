@@ -47,7 +47,7 @@ class Coefficients:
 
 
 FAT7 = Coefficients(1 / 8, 1 / 16, 1 / 64, 1 / 384)
-HISQ = Coefficients(1.0, 1 / 16, 1 / 64, 1 / 384, -1 / 8, -1 / 24)  # the second level, of epsilon = 0
+HISQ_LEVEL_2 = Coefficients(1.0, 1 / 16, 1 / 64, 1 / 384, -1 / 8, -1 / 24)  # of epsilon = 0
 HISQ_EPSILON = (1 / 8, -1 / 24)  # what epsilon adds to the weights of the link and of three in a row
 
 
@@ -145,7 +145,7 @@ def _sum(X: Any, out: Any, common: Any, link: Any, weight: Any) -> None:
 
 
 @checked
-def fat_links(U: Any, coefficients: Coefficients) -> list[Field]:
+def fatten(U: Any, coefficients: Coefficients) -> list[Field]:
     """The fat links of `U` (a `GaugeField` or a list of one field per direction) in two to four dimensions: a list of fields of Matrix(n).
 
     One kernel for each bracket of the formula above. Raises LayoutError for links that do not fit together or have boundaries, and where
@@ -194,7 +194,7 @@ def fat_links(U: Any, coefficients: Coefficients) -> list[Field]:
 
 @checked
 def long_links(U: Any, naik: float) -> list[Field]:
-    """`naik` times the products of three links in a row: a list of fields of Matrix(n). Raises LayoutError as `fat_links`."""
+    """`naik` times the products of three links in a row: a list of fields of Matrix(n). Raises LayoutError as `fatten`."""
     links = checked_links(U)
     long = [_matrix_like(link, f"long link {mu}") for mu, link in enumerate(links)]
     for out, link, mu in zip(long, links, links[0].lattice.directions, strict=True):
@@ -216,10 +216,10 @@ def asqtad_links(U: Any, u0: float = 1.0) -> tuple[list[Field], list[Field]]:
     """Fat and long links of the asqtad action with the tadpole factor `u0`: two lists of fields of Matrix(n), one per direction.
 
     K. Orginos, D. Toussaint and R. Sugar, Phys. Rev. D 60 (1999) 054503, table I. Raises LayoutError for links that are not four-dimensional,
-    or as `fat_links`, and ParameterError for u0 outside 0 .. 1.
+    or as `fatten`, and ParameterError for u0 outside 0 .. 1.
     """
     coefficients = asqtad_coefficients(u0)
-    return fat_links(U, coefficients), long_links(U, coefficients.naik)
+    return fatten(U, coefficients), long_links(U, coefficients.naik)
 
 
 class HISQLinks:
@@ -232,10 +232,10 @@ class HISQLinks:
     """
 
     def __init__(self, U: Any):
-        self.V = fat_links(U, FAT7)
+        self.V = fatten(U, FAT7)
         self.W = unitary_links(self.V)
-        self._fat = fat_links(self.W, HISQ)
-        self._long = long_links(self.W, HISQ.naik)
+        self._fat = fatten(self.W, HISQ_LEVEL_2)
+        self._long = long_links(self.W, HISQ_LEVEL_2.naik)
 
     def __repr__(self) -> str:
         return f"HISQLinks({self.W[0].element} on {self.W[0].lattice})"
@@ -246,7 +246,9 @@ class HISQLinks:
 
     def long(self, epsilon: float = 0.0) -> list[Field]:
         """The long links, -(1 + epsilon) / 24 W W W."""
-        return self._with(self._long, self._long, HISQ_EPSILON[1] / HISQ.naik * _checked_epsilon(epsilon))
+        return self._with(
+            self._long, self._long, HISQ_EPSILON[1] / HISQ_LEVEL_2.naik * _checked_epsilon(epsilon)
+        )
 
     def _with(self, common: list[Field], links: list[Field], weight: float) -> list[Field]:
         if weight == 0:
