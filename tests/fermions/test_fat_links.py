@@ -11,10 +11,10 @@ from test_wilson import random_links, unit_links
 
 import jali
 from jali import SU, Field, Lattice, LayoutError, Matrix, ParameterError
-from jali.fermions.fat_links import (
+from jali.fermions import (
     FAT7,
     HISQ_LEVEL_2,
-    Coefficients,
+    PathCoefficients,
     asqtad_coefficients,
     asqtad_links,
     fatten,
@@ -72,8 +72,8 @@ def fat_by_paths(U, c):
     ("extents", "n", "c"),
     [
         ((2, 4, 2, 4), 3, asqtad_coefficients(0.8)),
-        ((4, 2, 6), 1, Coefficients(0.3, 0.2, 0.1, 0.0, -0.4)),
-        ((4, 6), 2, Coefficients(0.3, 0.2, 0.0, 0.0, -0.4)),
+        ((4, 2, 6), 1, PathCoefficients(0.3, 0.2, 0.1, 0.0, -0.4)),
+        ((4, 6), 2, PathCoefficients(0.3, 0.2, 0.0, 0.0, -0.4)),
         ((3, 4, 2, 4), 2, HISQ_LEVEL_2),
     ],
     ids=["asqtad", "U(1) in three dimensions", "two dimensions", "HISQ with an odd extent"],
@@ -138,13 +138,24 @@ def test_epsilon_of_a_mass_is_that_of_the_series():
         assert hisq_epsilon(mass) == pytest.approx(epsilon, abs=1e-9)
 
 
+@pytest.mark.parametrize("mass", [0.2, 0.3, 0.432, 0.6])
+def test_a_free_quark_has_the_same_mass_by_its_energy_and_by_its_inertia(mass):
+    """M^dagger M = m^2 + sum s(p)^2 with s = sin p + (1 + epsilon) / 6 sin^3 p vanishes at p_t = i E. There dE / dp^2 = 1 / (2 E) at p = 0
+    where S S' = E, with S(E) = sinh E - (1 + epsilon) / 6 sinh^3 E = m."""
+    a, E = (1 + hisq_epsilon(mass)) / 6, mass
+    for _ in range(20):  # Newton's steps
+        s, c = np.sinh(E), np.cosh(E)
+        E -= (s - a * s**3 - mass) / (c - 3 * a * s * s * c)
+    assert abs(mass * (c - 3 * a * s * s * c) / E - 1) < 0.02 * mass**12
+
+
 def test_masses_share_what_has_no_epsilon():
     U = links_of(known_links())
     H = hisq_links(U)
     assert H.fat() is H.fat(0)
     assert H.long() is H.long(0.0)
     fat, long, W, epsilon = H.fat(), H.long(), H.W, -0.1
-    weights = Coefficients(
+    weights = PathCoefficients(
         1 + epsilon / 8, HISQ_LEVEL_2.three, HISQ_LEVEL_2.five, HISQ_LEVEL_2.seven, HISQ_LEVEL_2.lepage
     )
     whole = fatten(W, weights), long_links(W, -(1 + epsilon) / 24)
@@ -226,7 +237,7 @@ def test_links_have_the_same_bits_on_any_number_of_ranks(ranks):
 
 def test_links_may_be_stored_in_less():
     U = GaugeField(Lattice(4, 6), SU(3), storage="float64-12").hot_start(seed=1)
-    c = Coefficients(0.3, 0.2, 0.0, 0.0)
+    c = PathCoefficients(0.3, 0.2, 0.0, 0.0)
     for found, expected in zip(fatten(U, c), fatten(GaugeField(U.lattice, SU(3)).assign(U), c), strict=True):
         assert np.array_equal(found[...], expected[...])
         assert found.precision == "float64"
@@ -252,15 +263,15 @@ def test_mistakes_are_reported():
         ),
         (
             LayoutError,
-            lambda: fatten(unit_links(plane, 3), Coefficients(1, 1, 1, 0)),
+            lambda: fatten(unit_links(plane, 3), PathCoefficients(1, 1, 1, 0)),
             "staples of 5 links, which need 3 to 4 dimensions; the lattice has 2",
         ),
         (
             LayoutError,
-            lambda: fatten(opened, Coefficients(1, 1, 0, 0)),
+            lambda: fatten(opened, PathCoefficients(1, 1, 0, 0)),
             "periodic links, and those of direction 0 are",
         ),
-        (ParameterError, lambda: fatten(U, 3), "coefficients is a Coefficients, not 3"),
+        (ParameterError, lambda: fatten(U, 3), "coefficients is a PathCoefficients, not 3"),
         (ParameterError, lambda: asqtad_links(U, 1.5), "u0 is above 0 and at most 1, .* not 1.5"),
         (ParameterError, lambda: hisq_epsilon(1.5), "masses from 0 to 1 in lattice units, not 1.5"),
     ):

@@ -13,8 +13,7 @@ from test_wilson import random_links, unit_links
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, LayoutError, Matrix, ParameterError, Vector
-from jali.fermions.fat_links import asqtad_links, hisq_links
-from jali.fermions.staggered import HISQ, Asqtad, ImprovedStaggered, Staggered
+from jali.fermions import HISQ, Asqtad, ImprovedStaggered, Staggered, asqtad_links, hisq_links
 from jali.gauge import GaugeField
 from jali.lattice.algebra import inner
 from jali.solvers import cg

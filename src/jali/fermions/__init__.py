@@ -1,20 +1,50 @@
-"""Fermions: gamma matrices that act on spinors inside site functions, and the Wilson Dirac operator."""
+"""Fermions: gamma matrices that act on spinors inside site functions, and Dirac operators."""
 
 from jali.fermions.dirac import Adjoint, Dirac
 from jali.fermions.even_odd import EvenOdd
+from jali.fermions.fat_links import (
+    FAT7,
+    HISQ_LEVEL_2,
+    HISQLinks,
+    PathCoefficients,
+    asqtad_coefficients,
+    asqtad_links,
+    fatten,
+    hisq_epsilon,
+    hisq_links,
+    long_links,
+    unitary_links,
+)
 from jali.fermions.spin import SpinMatrix, gamma, gamma5, project, reconstruct
+from jali.fermions.staggered import HISQ, Asqtad, ImprovedStaggered, Staggered, staggered_phase_at
 from jali.fermions.wilson import WilsonDirac, wilson_at, wilson_hop_at
 
 __all__ = [
+    "FAT7",
+    "HISQ",
+    "HISQ_LEVEL_2",
     "Adjoint",
+    "Asqtad",
     "Dirac",
     "EvenOdd",
+    "HISQLinks",
+    "ImprovedStaggered",
+    "PathCoefficients",
     "SpinMatrix",
+    "Staggered",
     "WilsonDirac",
+    "asqtad_coefficients",
+    "asqtad_links",
+    "fatten",
     "gamma",
     "gamma5",
+    "hisq_epsilon",
+    "hisq_links",
+    "long_links",
     "project",
     "reconstruct",
+    "staggered_phase_at",
+    "unitary_links",
     "wilson_at",
     "wilson_hop_at",
 ]

@@ -29,7 +29,7 @@ from jali.lattice.field import Field
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class PathCoefficients:
     """Weights of paths: of the link, of each of the 6 staples of 3 links, 24 of 5 and 48 of 7, of the 6 straight ones of height 2, and of
     three links in a row. On unit links Fat7 is 1, and asqtad and HISQ have `fat` + 3 `naik` = 1, as a derivative must."""
 
@@ -46,34 +46,36 @@ class Coefficients:
         return self.link + 6 * self.three + 24 * self.five + 48 * self.seven + 6 * self.lepage
 
 
-FAT7 = Coefficients(1 / 8, 1 / 16, 1 / 64, 1 / 384)
-HISQ_LEVEL_2 = Coefficients(1.0, 1 / 16, 1 / 64, 1 / 384, -1 / 8, -1 / 24)  # of epsilon = 0
-HISQ_EPSILON = (1 / 8, -1 / 24)  # what epsilon adds to the weights of the link and of three in a row
+FAT7 = PathCoefficients(1 / 8, 1 / 16, 1 / 64, 1 / 384)
+HISQ_LEVEL_2 = PathCoefficients(1.0, 1 / 16, 1 / 64, 1 / 384, -1 / 8, -1 / 24)  # of epsilon = 0
+HISQ_EPSILON = 1 / 8, -1 / 24  # what epsilon adds to the weights of the link and of three in a row
 
 
-def asqtad_coefficients(u0: float = 1.0) -> Coefficients:
-    """Those of asqtad: a path of n links has the factor u0^(1 - n), u0 the tadpole factor.
+def asqtad_coefficients(u0: float = 1.0) -> PathCoefficients:
+    """The weights of asqtad: a path of n links has the factor u0^(1 - n), u0 the tadpole factor.
 
-    K. Orginos, D. Toussaint and R. Sugar, Phys. Rev. D 60 (1999) 054503, table I. Raises ParameterError unless 0 < u0 <= 1.
+    K. Orginos, D. Toussaint and R. Sugar, Phys. Rev. D 60 (1999) 054503, hep-lat/9903032. Raises ParameterError unless 0 < u0 <= 1.
     """
-    if not 0 < u0 <= 1:
+    if isinstance(u0, bool) or not isinstance(u0, numbers.Real) or not 0 < float(u0) <= 1:
         raise ParameterError(
             f"the tadpole factor u0 is above 0 and at most 1, the fourth root of a plaquette; it is not {value_shown(u0)}"
         )
-    return Coefficients(5 / 8, u0**-2 / 16, u0**-4 / 64, u0**-6 / 384, -(u0**-4) / 16, -(u0**-2) / 24)
+    u0 = float(u0)
+    return PathCoefficients(5 / 8, u0**-2 / 16, u0**-4 / 64, u0**-6 / 384, -(u0**-4) / 16, -(u0**-2) / 24)
 
 
 def hisq_epsilon(mass: float) -> float:
     """The correction epsilon of HISQ's Naik term for a quark of this bare mass (in lattice units).
 
-    epsilon = -27/40 m^2 + 327/1120 m^4 - 15607/268800 m^6 - 73697/3942400 m^8 (E. Follana et al., hep-lat/0610092, equation 24).
-    Raises ParameterError for masses that are not from 0 to 1, where the series is none.
+    epsilon = -27/40 m^2 + 327/1120 m^4 - 15607/268800 m^6 - 73697/3942400 m^8 (E. Follana et al., Phys. Rev. D 75 (2007) 054502,
+    hep-lat/0610092): with it a free quark at rest has one mass, of its energy and of its inertia, up to errors of m^12. Raises
+    ParameterError for masses that are not from 0 to 1.
     """
-    if not 0 <= mass <= 1:
+    if isinstance(mass, bool) or not isinstance(mass, numbers.Real) or not 0 <= float(mass) <= 1:
         raise ParameterError(
             f"the series of epsilon is for masses from 0 to 1 in lattice units, not {value_shown(mass)}"
         )
-    m2 = mass * mass
+    m2 = float(mass) ** 2
     return m2 * (-27 / 40 + m2 * (327 / 1120 + m2 * (-15607 / 268800 + m2 * (-73697 / 3942400))))
 
 
@@ -145,7 +147,7 @@ def _sum(X: Any, out: Any, common: Any, link: Any, weight: Any) -> None:
 
 
 @checked
-def fatten(U: Any, coefficients: Coefficients) -> list[Field]:
+def fatten(U: Any, coefficients: PathCoefficients) -> list[Field]:
     """The fat links of `U` (a `GaugeField` or a list of one field per direction) in two to four dimensions: a list of fields of Matrix(n).
 
     One kernel for each bracket of the formula above. Raises LayoutError for links that do not fit together or have boundaries, and where
@@ -204,7 +206,7 @@ def long_links(U: Any, naik: float) -> list[Field]:
 
 def unitary_links(V: Sequence[Field]) -> list[Field]:
     """The U(n) part V (V^dagger V)^(-1/2) of each matrix, in new fields. One that is singular up to rounding is a SingularError with its site,
-    where results are read."""
+    where results are read. Errors: `unitary_at`."""
     W = [_matrix_like(v, f"unitary link {mu}") for mu, v in enumerate(V)]
     for w, v in zip(W, V, strict=True):
         _unitary(w, v)
@@ -215,8 +217,8 @@ def unitary_links(V: Sequence[Field]) -> list[Field]:
 def asqtad_links(U: Any, u0: float = 1.0) -> tuple[list[Field], list[Field]]:
     """Fat and long links of the asqtad action with the tadpole factor `u0`: two lists of fields of Matrix(n), one per direction.
 
-    K. Orginos, D. Toussaint and R. Sugar, Phys. Rev. D 60 (1999) 054503, table I. Raises LayoutError for links that are not four-dimensional,
-    or as `fatten`, and ParameterError for u0 outside 0 .. 1.
+    K. Orginos, D. Toussaint and R. Sugar, Phys. Rev. D 60 (1999) 054503, hep-lat/9903032. Raises LayoutError as `fatten`, also for links that
+    are not four-dimensional, and ParameterError unless 0 < u0 <= 1.
     """
     coefficients = asqtad_coefficients(u0)
     return fatten(U, coefficients), long_links(U, coefficients.naik)
@@ -278,7 +280,7 @@ def _matrix_like(link: Field, name: str) -> Field:
 
 
 def checked_links(U: Any) -> list[Field]:
-    """One field of matrices per direction, all of one kind and periodic."""
+    """The links of `U`, one field of n x n matrices per direction, all periodic. Raises LayoutError for others."""
     fields = getattr(U, "fields", U)
     if not isinstance(fields, list | tuple) or not fields or not all(isinstance(f, Field) for f in fields):
         raise LayoutError(
