@@ -69,7 +69,7 @@ PROGRAMS = [  # extents, and grids of 1 to 4 ranks; some boxes begin at an odd s
 
 
 @pytest.mark.lanes
-@pytest.mark.short(6)
+@pytest.mark.short(3)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_random_programs_have_the_bits_of_fields(seed, ranks):
@@ -90,6 +90,7 @@ def test_single_precision_has_the_bits_of_fields():
     assert run_program(5, extents, precision="float32", made=in_array) == alone
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "element", [Real(), Complex(), Integer(), Vector(2, "real"), Matrix(2, 3), Spinor(3)], ids=str
@@ -168,7 +169,8 @@ def test_colours_beside_each_other_in_one_array():
     assert np.array_equal(jali.join(even, odd)[...], full[...])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.short(1)
+@pytest.mark.parametrize("ranks", [2, 1])
 def test_sums_arithmetic_random_numbers_and_whole_arrays_beside(ranks):
     @jali.site_function
     def drawn(X, f, rng):
@@ -201,8 +203,9 @@ def test_sums_arithmetic_random_numbers_and_whole_arrays_beside(ranks):
     assert len(set(virtual_ranks(ranks, run))) == 1
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_solvers_graphs_and_operators_take_them(ranks):
+@pytest.mark.short(1)
+@pytest.mark.parametrize("ranks", [2, 1])
+def test_solvers_and_graphs_take_them(ranks):
     def run():
         lattice = Lattice(4, 2, 2, 4, grid=(1, 1, 1, ranks))
         half = filled(lattice, Real()).on(ODD)
@@ -215,11 +218,19 @@ def test_solvers_graphs_and_operators_take_them(ranks):
         wanted = half.like()
         two_steps(wanted, half, 3.0)
         assert np.array_equal(out.array, compact(wanted))
+
+    virtual_ranks(ranks, run)
+
+
+@pytest.mark.full
+def test_even_odd_operators_take_them():
+    def run():
+        lattice = Lattice(4, 2, 2, 4, grid=(1, 1, 1, 2))
         E = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), 0.3).even_odd()
         psi = filled(lattice, Spinor(2), boundary={3: "antiperiodic"}).on(ODD)
         assert np.array_equal(E.apply(in_array(psi))[...], E.apply(psi)[...])
 
-    virtual_ranks(ranks, run)
+    virtual_ranks(2, run)
 
 
 @pytest.mark.parametrize("format", ["jali", "npy"])

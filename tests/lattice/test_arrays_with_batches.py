@@ -64,7 +64,7 @@ PROGRAMS = [  # extents, members, and grids of 1 to 4 ranks
 
 
 @pytest.mark.lanes
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_random_programs_have_the_bits_of_single_fields(seed, ranks):
@@ -96,7 +96,7 @@ def batch_of(lattice, element, batch=3, seed=1, **options):
     return f
 
 
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("element", [Real(), Integer(), Matrix(2, 3), Spinor(3)], ids=str)
 def test_an_array_is_the_memory_of_its_field(element, ranks):
@@ -200,7 +200,8 @@ def test_batches_of_two_lattices_meet_in_a_call():
             assert np.array_equal(f.members[k][...], single[...])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.short(1)
+@pytest.mark.parametrize("ranks", [2, 1])
 def test_solvers_and_files_take_them(ranks, tmp_path):
     @jali.site_function
     def helmholtz(X, out, f, masses):

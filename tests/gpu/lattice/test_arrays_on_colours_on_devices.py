@@ -34,7 +34,7 @@ from test_arrays_on_colours import PROGRAMS, compact, in_array, some_in_arrays
 from test_fields_on_colours import around, filled, run_program, same, two_steps
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_random_programs_have_the_bits_of_the_host(seed, precision, device):
@@ -45,7 +45,7 @@ def test_random_programs_have_the_bits_of_the_host(seed, precision, device):
 
 
 @TWO_DEVICES
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_ranks_of_devices_too(seed, monkeypatch):
@@ -100,7 +100,8 @@ def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
         pytest.skip(found[0])
 
 
-@pytest.mark.parametrize("element", [Real(), Complex(), Integer(), Matrix(2, 3), Spinor(3)], ids=str)
+@pytest.mark.short(2)
+@pytest.mark.parametrize("element", [Spinor(3), Integer(), Real(), Complex(), Matrix(2, 3)], ids=str)
 def test_an_array_is_the_memory_of_its_field(element, device):
     lattice = Lattice(4, 3, 6, device=device)
     f = filled(lattice, element, boundary={1: "open"})

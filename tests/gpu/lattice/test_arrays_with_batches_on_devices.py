@@ -20,7 +20,7 @@ from test_arrays_with_batches import PROGRAMS, around, batch_of, in_array, numbe
 from test_batches import run_batch
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_random_programs_have_the_bits_of_the_host(seed, precision, device):
