@@ -10,6 +10,8 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
+import numpy as np
+
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.base import no_field, what_differs
@@ -73,6 +75,11 @@ def norm2(x: Field, fast: bool = False, wait: bool = True) -> Any:
     return x.lattice.sum(_norm2, x, fast=fast, wait=wait)
 
 
+def sum_of_members(numbers: Any) -> Any:
+    """The sum of the numbers of the members of a batch, an array or with `wait=False` a `ScalarArray`: added in order, with the same bits."""
+    return sum(numbers.tolist()) if isinstance(numbers, np.ndarray) else numbers.sum()
+
+
 def _number(a: Any) -> float | complex:
     """`a` as a Python float, or as a complex number if it has an imaginary type: whole numbers would make another kernel."""
     if isinstance(a, numbers.Real):
@@ -98,4 +105,4 @@ def _same(what: str, x: Field, y: Field) -> None:
         )
 
 
-__all__ = ["axpy", "copy", "inner", "norm2"]
+__all__ = ["axpy", "copy", "inner", "norm2", "sum_of_members"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, TraceError
-from jali.lattice.algebra import inner, norm2
+from jali.lattice.algebra import inner, norm2, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
@@ -109,6 +109,10 @@ def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Fi
 
 class FieldVectors:
     """The vector operations of solvers, for fields; `jali.vectors.Vectors` describes them."""
+
+    def of_whole_batch(self) -> FieldVectors:
+        """The operations for which all members of a batch are one vector."""
+        return WholeBatchVectors()
 
     def check(self, name: str, x: Field, like: Field) -> None:
         """Raises LayoutError unless x could be added to `like`."""
@@ -243,6 +247,28 @@ class FieldVectors:
     def graph(self, x: Field, step: Callable[[], Any]) -> Graph:
         """The calls of `step`, recorded."""
         return graph(step, x.lattice)
+
+
+class WholeBatchVectors(FieldVectors):
+    """Fields whose members are one vector together: numbers are those of all members."""
+
+    def inner(self, x: Field, y: Field, wait: bool = True) -> Any:
+        """Sum of conj(x) y."""
+        return sum_of_members(super().inner(x, y, wait))
+
+    def norm2(self, x: Field, wait: bool = True) -> Any:
+        """Sum of |x|^2."""
+        return sum_of_members(super().norm2(x, wait))
+
+    def update(
+        self,
+        assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Field]]]],
+        norm: bool = False,
+        wait: bool = True,
+    ) -> Any:
+        """As that of fields."""
+        found = super().update(assignments, norm, wait)
+        return sum_of_members(found) if norm else None
 
 
 add(VectorKind("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors(), by_class=True))

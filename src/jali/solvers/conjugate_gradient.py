@@ -30,6 +30,7 @@ from jali.solvers.operators import (
     forward_of,
     function_of,
     is_operator,
+    joins_members,
     started,
     widened,
 )
@@ -56,7 +57,8 @@ def cg(
     """Solves A x = b for a Hermitian positive definite A.
 
     Of a field with a batch all members are solved at once, each with the residual history that it has alone, and stop one by one; the
-    result is a `jali.solvers.BatchSolution`.
+    result is a `jali.solvers.BatchSolution`. Where A joins members of the batch, as domain wall operators do and say by `joins_members`,
+    all of them are one vector.
 
     Args:
         A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is. Where the method has
@@ -104,13 +106,16 @@ def cg(
     if x0 is not None:
         check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
-    if getattr(b, "batch", None) is not None:
+    whole_batch = getattr(b, "batch", None) is not None and joins_members(A)
+    if whole_batch:
+        vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]
+    elif getattr(b, "batch", None) is not None:
         if callback is not None:
             raise ParameterError("cg: a batch is solved without a callback")
         return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval)
     b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
-        raise not_finite("cg", b=b)
+        raise _not_finite(b=b)
     if size == 0:
         return Solution(vectors.like(b), 0, [0.0], 0.0, True)
 
@@ -133,6 +138,19 @@ def cg(
     if must_converge and not found.converged:
         raise SolverError(run.failure(rtol, residual))
     return found
+
+
+def _measured(cause: Callable[..., str], *arguments: Any) -> str:
+    """A cause of failure. None is found where the vectors, the last argument is one, have batches: what measures knows single vectors."""
+    return cause(*arguments) if getattr(arguments[-1], "batch", None) is None else ""
+
+
+def _not_finite(**vectors: Any) -> SolverError:
+    if any(getattr(x, "batch", None) is not None for x in vectors.values()):
+        return SolverError(
+            f"cg: {' or '.join(vectors)} has infinities or nan, or numbers whose squares overflow"
+        )
+    return not_finite("cg", **vectors)
 
 
 def _scaled(vectors: Vectors, b: Any, x0: Any) -> tuple[Any, Any, float, list[float]]:
@@ -182,7 +200,7 @@ class _Run(Recursion):
         self.tolerance = tolerance
         self.begin(b, size * size if x0 is None else None)
         if not math.isfinite(self.rr):
-            raise not_finite("cg", **{"x0": x, "A x0": self.q})
+            raise _not_finite(**{"x0": x, "A x0": self.q})
         self.residuals = [math.sqrt(self.rr) / size]
         self.squares, self.curvatures = [self.rr], list[float]()
         self.least, self.grew, self.hermitian = self.residuals[0], 0, False
@@ -218,7 +236,7 @@ class _Run(Recursion):
 
     def _measure_growth(self) -> None:
         """Residuals of a Hermitian positive operator may grow, too, so the first that does makes the operator be measured."""
-        if cause := not_hermitian(self.forward, self.b):
+        if cause := _measured(not_hermitian, self.forward, self.b):
             raise SolverError(
                 f"iteration {self.grew}: |r|/|b| has grown to {self.residuals[-1]:.3g} from {self.least:.3g}: {cause}; {NORMAL}"
             )
@@ -228,13 +246,13 @@ class _Run(Recursion):
         """Raises SolverError unless p^dagger A p is positive and finite."""
         at = f"iteration {self.iterations + 1}"
         if not (math.isfinite(value) and math.isfinite(rr)):
-            cause = gives_bad_numbers("the operator", self.forward, self.b) or (
+            cause = _measured(gives_bad_numbers, "the operator", self.forward, self.b) or (
                 "infinities or nan come out of finite numbers: they overflow"
             )
             raise SolverError(f"{at}: p^dagger A p = {value} with |r|^2 = {rr:.3g}: {cause}")
         self.curvatures.append(value)
         if value <= 0:
-            cause = not_hermitian(self.forward, self.b)
+            cause = _measured(not_hermitian, self.forward, self.b)
             cause = f"{cause}; {NORMAL}" if cause else self._spectrum()
             raise SolverError(f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: {cause}")
 
@@ -265,7 +283,7 @@ class _Run(Recursion):
             f"no convergence to {self.tolerance:g} in {self.iterations} iterations: |r|/|b| is {self.residuals[-1]:.3g}, its smallest "
             f"value was {self.least:.3g}; "
         )
-        cause = "" if self.hermitian else not_hermitian(self.forward, self.b)
+        cause = "" if self.hermitian else _measured(not_hermitian, self.forward, self.b)
         if cause:
             return f"{said}{cause}; {NORMAL}"
         if cause := self._spectrum():

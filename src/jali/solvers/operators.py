@@ -2,7 +2,8 @@
 
 Vectors have the types of the operator: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields or
 lists for others. Nothing is called but these two functions, and nothing is read of the operator but its `dtype`, where it has
-one. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
+one, and `joins_members`, which of an operator (or of a function) is True where it joins the members of a batch: then these are one
+vector. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
 one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
 
 A method that solvers call may have two others beside it, `NAME_inner` and `NAME_norm2`, with its arguments and `wait=True`: they return
@@ -31,6 +32,11 @@ ApplyInner = Callable[..., tuple[Any, Any]]
 def is_operator(Op: Any) -> bool:
     """Whether it can be applied to vectors."""
     return callable(getattr(Op, "matvec", None))
+
+
+def joins_members(A: Any) -> bool:
+    """Whether an operator, a function or a method of an operator joins the members of a batch."""
+    return getattr(getattr(A, "__self__", A), "joins_members", False) is True
 
 
 def forward_of(name: str, Op: Any) -> Function:
