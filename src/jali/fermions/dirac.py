@@ -36,7 +36,7 @@ from jali.codegen.values import Value
 from jali.errors import LayoutError
 from jali.fermions.even_odd import EvenOdd
 from jali.fermions.kept import KeptFields
-from jali.lattice.algebra import inner
+from jali.lattice.algebra import inner, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
@@ -130,9 +130,10 @@ class Dirac:
         between = self._applied(psi)
         if redefines(self, Dirac, "adjoint", "_run"):
             out = self.adjoint(between, out)
-            return out, inner(psi, out, wait=wait)
+            return out, self.of_one_vector(inner(psi, out, wait=wait))
         out = self._out(between, out)
-        return out, apply_inner(self.kernel("apply"), psi, out, between, True, *self.data, wait=wait)
+        number = apply_inner(self.kernel("apply"), psi, out, between, True, *self.data, wait=wait)
+        return out, self.of_one_vector(number)
 
     def hop(
         self,
@@ -209,6 +210,10 @@ class Dirac:
         if name not in functions:
             functions[name] = site_function(_with_names(KERNELS[name](kind), kind, name))
         return functions[name]
+
+    def of_one_vector(self, number: Any) -> Any:
+        """An inner product; where members of a batch are joined, and so are one vector, the sum of those of the members."""
+        return sum_of_members(number) if self.joins_members else number
 
     def check_inverse(self) -> None:
         """Raises LayoutError where the diagonal has no inverse, or none is stated."""

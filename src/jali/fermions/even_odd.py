@@ -61,6 +61,11 @@ class EvenOdd:
     def __repr__(self) -> str:
         return f"EvenOdd({self.D!r}, over={self.over}{', symmetric' if self.symmetric else ''})"
 
+    @property
+    def joins_members(self) -> bool:
+        """Whether D joins members of a batch, which then are one vector."""
+        return self.D.joins_members
+
     def apply(self, psi: Field, out: Field | None = None) -> Field:
         """S psi; in the symmetric form A^-1 S psi."""
         return self._run(psi, out, False)
@@ -79,7 +84,8 @@ class EvenOdd:
         half = self._applied(psi)
         out = self._out(half, out)
         kernel, *arguments = self._last(half, True)
-        return out, apply_inner(self.D.kernel(kernel), psi, out, *arguments, wait=wait)
+        number = apply_inner(self.D.kernel(kernel), psi, out, *arguments, wait=wait)
+        return out, self.D.of_one_vector(number)
 
     def prepare(self, b: Field, out: Field | None = None) -> Field:
         """The right-hand side b_o - B_oe A_ee^-1 b_e, of a field `b` on all sites; in the symmetric form A_oo^-1 times that."""
