@@ -1,0 +1,247 @@
+"""The clover operator: Wilson's with a term at each site that removes errors of first order in the lattice spacing.
+
+    D = A - H / 2,    A(x) = m + d - (c_sw / 2) sum_{mu<nu} gamma_mu gamma_nu F_mu,nu(x),    F = (Q - Q^dagger) / 8
+
+where Q_mu,nu(x) is the sum of the four plaquettes of a plane that begin at x, run through in the same sense (B. Sheikholeslami and R. Wohlert,
+Nucl. Phys. B 259 (1985) 572), and H are the hops of Wilson's operator. F keeps its trace. A product of two gamma matrices joins spins of one
+chirality, so A is two Hermitian *blocks* of 2 n rows, which act on halves of a spinor and commute with gamma_5. They are made of the links by one
+kernel, and kept. On an anisotropic lattice planes without the last direction have c_sw / xi, those with it a coefficient of their own (R. G. Edwards,
+B. Joo and H.-W. Lin, Phys. Rev. D 78 (2008) 054501, eq. 4). In the boundary slices of open directions F is zero, as in `jali.gauge`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import numpy as np
+
+import jali
+from jali.codegen.types import Hermitian
+from jali.codegen.values import Value
+from jali.errors import ParameterError, RecordingError
+from jali.fermions.spin import gamma
+from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
+from jali.files import value_shown
+from jali.lattice.domain import ALL, Domain
+from jali.lattice.field import Field
+
+INVERSES = ("stored", "cholesky")
+
+
+# ---- formulas at a site --------------------------------------------------------------------------------------
+
+
+def leaves_at(X: Any, U: Any, mu: Any, nu: Any) -> Value:
+    """Q_mu,nu(x): the four plaquettes of a plane from x round to x, all in the sense from mu to nu; for use inside site functions."""
+    steps = [(mu, 1), (nu, 1), (mu, -1), (nu, -1)]
+    leaves = [_plaquette(X, U, steps[k:] + steps[:k]) for k in range(4)]
+    return leaves[0] + leaves[1] + leaves[2] + leaves[3]
+
+
+def _plaquette(X: Any, U: Any, steps: Any) -> Value:
+    """The product of the links along four steps: directions and signs."""
+    links, at = [], X
+    for mu, sign in steps:
+        links.append(U[mu][at] if sign > 0 else U[mu][at - mu].dagger())
+        at = at + sign * mu
+    return (links[0] * links[1]) * (links[2] * links[3])
+
+
+def clover_blocks_at(X: Any, U: Any, diagonal: Any, coefficients: Any, opened: Any) -> list[Value]:
+    """The blocks of A at the site X for chirality 1 and -1, for use inside site functions; rows are 2 c + s for colour c and spin s.
+
+    `diagonal` is m + d, `coefficients` c_sw of the planes mu < nu, `opened` the open directions.
+    """
+    n = U[0].element.type.shape[0]
+    blocks = [diagonal * jali.identity(2 * n) for _ in range(2)]
+    for k, (mu, nu) in enumerate(X.planes()):
+        Q = leaves_at(X, U, mu, nu)
+        F = (coefficients[k] / 8) * _inside(X, opened, Q - Q.dagger())
+        spins = (gamma[mu] * gamma[nu] * jali.identity(4)).transpose()  # the matrix itself, as a value
+        for half, at in enumerate((slice(0, 2), slice(2, 4))):
+            blocks[half] = blocks[half] - 0.5 * _kron(F, spins[at, at])
+    return [block.hermitian() for block in blocks]
+
+
+def _inside(X: Any, opened: Any, value: Value) -> Value:
+    """The value, and zero in the boundary slices of open directions."""
+    for mu in X.directions():
+        if opened[int(mu)]:
+            x = X.coordinate(mu)
+            value = jali.where((x == 0) | (x == X.extent(mu) - 1), 0.0, 1.0) * value
+    return value
+
+
+def _kron(colours: Value, spins: Value) -> Value:
+    """A matrix of colours times one of two spins, spin fastest."""
+    pairs = [(c, s) for c in range(colours.shape[0]) for s in range(2)]
+    return jali.matrix([[colours[c, d] * spins[s, t] for d, t in pairs] for c, s in pairs])
+
+
+def on_chiralities(act: Any, psi: Value) -> Value:
+    """The spinor whose halves, vectors of 2 n components, are `act(k, half)` of those of psi: k = 0 for chirality 1, and 1 for -1."""
+    n = psi.shape[0]
+    halves = [act(k, psi[:, 2 * k : 2 * k + 2].reshape(2 * n)) for k in range(2)]
+    return jali.concatenate([half.reshape(n, 2) for half in halves], axis=1)
+
+
+@jali.site_function
+def _set_blocks(X: Any, blocks: Any, U: Any, mass: Any, weights: Any, coefficients: Any, opened: Any) -> None:
+    values = clover_blocks_at(X, U, diagonal_of(X, mass, weights), coefficients, opened)
+    blocks[0][X], blocks[1][X] = values
+
+
+@jali.site_function
+def _invert(X: Any, inverses: Any, blocks: Any) -> None:
+    for inverse, block in zip(inverses, blocks, strict=True):
+        inverse[X] = block[X].solve(jali.identity(block[X].shape[0])).hermitian()
+
+
+@jali.site_function
+def _log_det(X: Any, blocks: Any, total: Any) -> None:
+    total += sum(block[X].log_det() for block in blocks)
+
+
+# ---- the operator ----------------------------------------------------------------------------------------------
+
+
+class CloverDirac(WilsonDirac):
+    """The clover operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) of SU(n) or U(1) in 1 to 4 dimensions.
+
+    Takes a bare `mass`, or `kappa`, and `csw`, the coefficient of the clover term (1 at tree level); on anisotropic lattices `csw_time` is
+    that of planes with the last direction, by default `csw`. Acts on fields of Spinor(n); for its methods see `Dirac`.
+
+    `blocks` are two fields of Hermitian(2 n), A for chirality 1 and -1, with rows 2 c + s for colour c and spin s. They are stored as
+    `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two fields more that are made when they are first
+    needed, or `"cholesky"`, factors that kernels compute; in a storage of few bits only the latter inverts what is stored. Where A is not
+    positive definite there is a `jali.SingularError` with site and pivot: when the inverse is stored, or where results of Cholesky's factors are
+    read.
+
+    An application finds that links, `mass`, `csw` or `csw_time` have changed, and makes the blocks anew; `update()` does so at once.
+
+    Raises LayoutError for links that do not fit, ParameterError for impossible numbers, and where mass and kappa are both given, or neither.
+    """
+
+    def __init__(
+        self,
+        U: Any,
+        mass: float | None = None,
+        csw: float = 1.0,
+        *,
+        kappa: float | None = None,
+        csw_time: float | None = None,
+        anisotropy: float = 1.0,
+        nu: float = 1.0,
+        inverse: str = "stored",
+        storage: str | None = None,
+    ):
+        super().__init__(U, mass, kappa=kappa, anisotropy=anisotropy, nu=nu)
+        if inverse not in INVERSES:
+            raise ParameterError(f'inverse is "stored" or "cholesky", not {value_shown(inverse)}')
+        self.csw: float = real_number("csw", csw)
+        self.csw_time: float = real_number("csw_time", csw if csw_time is None else csw_time)
+        self.anisotropy: float = float(anisotropy)
+        self._stores_inverse = inverse == "stored"
+        self._opened = tuple(u.boundary.conditions[mu] == "open" for mu, u in enumerate(self.links))
+        self._blocks = [
+            self._block_field(storage, name) for name in ("A of chirality 1", "A of chirality -1")
+        ]
+        self._inverses: list[Field] | None = None
+        self._made_of: Any = None
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, csw {self.csw:g})"
+
+    @property
+    def blocks(self) -> list[Field]:
+        """A for chirality 1 and -1, for the links as they are now."""
+        self._follow()
+        return self._blocks
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """Links, blocks, their inverses (None: kernels compute them), and the weights of directions."""
+        self._follow()
+        return self.links, self._blocks, self._inverses, self.weights
+
+    @staticmethod
+    def diagonal_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, *others: Any) -> Value:
+        """A psi at the site X."""
+        return on_chiralities(lambda k, half: blocks[k][X] * half, psi[X])
+
+    @staticmethod
+    def inverse_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, inverses: Any, *others: Any) -> Value:
+        """A^-1 psi at the site X, by stored blocks or by Cholesky's factors."""
+        if inverses is None:
+            return on_chiralities(lambda k, half: blocks[k][X].solve(half), psi[X])
+        return on_chiralities(lambda k, half: inverses[k][X] * half, psi[X])
+
+    @staticmethod
+    def hop_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, inverses: Any, weights: Any) -> Value:  # type: ignore[override]
+        """-H psi / 2 at the site X."""
+        return -0.5 * wilson_hop_at(X, psi, U, -1 if dagger else 1, weights)
+
+    def update(self) -> None:
+        """Makes the blocks, and what is stored of their inverse, of the links as they are now.
+
+        Applications do so by themselves where links were written by site functions, assignments or files. Needed where they cannot know: in a
+        graph that changes links, and after a write into the array of links that `Lattice.wrap` made.
+        """
+        _set_blocks(self._blocks, self.links, self.mass, self.weights, self._coefficients(), self._opened)
+        if self._inverses is not None:
+            self._invert(self._inverses)
+        self._made_of = self._sources()
+
+    def check_inverse(self) -> None:
+        """Makes the fields of A^-1, if they are stored and not yet there."""
+        if self._stores_inverse and self._inverses is None:
+            self._follow()
+            inverses = [block.like(name=f"inverse of {block.name}") for block in self._blocks]
+            self._invert(inverses)
+            self._inverses = inverses
+
+    def log_det(self, over: Domain = ALL) -> float:
+        """log det A, the sum over the sites of `EVEN`, `ODD` or `ALL`, of the blocks as they are stored.
+
+        Raises SingularError with site and pivot where A is not positive definite.
+        """
+        return float(self.lattice.sum(_log_det, self.blocks, over=over))
+
+    # ---- its parts ---------------------------------------------------------------------------------------
+
+    def _block_field(self, storage: str | None, name: str) -> Field:
+        link = self.links[0]
+        return Field(self.lattice, Hermitian(2 * self.colours), link.precision, storage, name=name)
+
+    def _coefficients(self) -> list[float]:
+        """c_sw of the planes mu < nu, without the last direction c_sw / xi."""
+        last = self.lattice.ndim - 1
+        planes = [(mu, nu) for mu in range(last + 1) for nu in range(mu + 1, last + 1)]
+        return [self.csw_time if nu == last else self.csw / self.anisotropy for _, nu in planes]
+
+    def _invert(self, inverses: list[Field]) -> None:
+        self._set_inverses(inverses)
+        with contextlib.suppress(RecordingError):  # a graph reads nothing
+            inverses[0][
+                (0,) * self.lattice.ndim
+            ]  # raises SingularError, which a reader of products would not see
+
+    def _set_inverses(self, inverses: list[Field]) -> None:
+        _invert(inverses, self._blocks)
+
+    def _sources(self) -> Any:
+        """What the blocks depend on: numbers, and how often links were written."""
+        return self.mass, self.csw, self.csw_time, [link.storage.versions() for link in self.links]
+
+    def _follow(self) -> None:
+        if self._made_of != self._sources():
+            self.update()
+
+
+def real_number(name: str, value: Any) -> float:
+    """A finite real number. Raises ParameterError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise ParameterError(f"{name} is a finite real number, not {value_shown(value)}")
+    return float(value)
