@@ -172,6 +172,7 @@ def test_bits_are_those_of_one_rank(ranks):
     check_bits_on_ranks(lambda lattice: CloverDirac(random_links(lattice, 3, 1), 0.2, 1.3), ranks)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("n", [3, 2])
 def test_dense_matrices_have_the_determinant_and_the_inverse(n):
     """det D = det A_ee det S, and A^-1 is that of the dense A, stored or by Cholesky's factors."""
