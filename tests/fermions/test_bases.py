@@ -8,8 +8,8 @@ from test_wilson import random_links, random_spinor
 
 import jali
 from jali import EVEN, Field, Lattice, LayoutError, Matrix, ParameterError, Spinor
-from jali.fermions import WilsonDirac, gamma, gamma5
-from jali.fermions.bases import BASES, from_basis, to_basis
+from jali.fermions import WilsonDirac, from_basis, gamma, gamma5, to_basis
+from jali.fermions.bases import BASES
 
 SIGMA = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]])
 ONE, NONE = np.eye(2), np.zeros((2, 2))
@@ -24,6 +24,7 @@ DEGRAND_ROSSI = [blocks(NONE, B, B.conj().T, NONE) for B in (1j * SIGMA[0], -1j 
 LISTED = {  # gamma_1 to gamma_4 and their product, as the docstring of jali.fermions.bases has them
     "DeGrand-Rossi": (*DEGRAND_ROSSI, blocks(NONE, ONE, ONE, NONE), np.diag([1, 1, -1, -1])),
     "Dirac-Pauli": (*SPACE, np.diag([1, 1, -1, -1]), blocks(NONE, -ONE, -ONE, NONE)),
+    "UKQCD": (*(-g for g in SPACE), np.diag([1, 1, -1, -1]), blocks(NONE, ONE, ONE, NONE)),
     "chiral": (*SPACE, blocks(NONE, ONE, ONE, NONE), np.diag([1, 1, -1, -1])),
     "tmLQCD": (*SPACE, blocks(NONE, -ONE, -ONE, NONE), np.diag([-1, -1, 1, 1])),
 }

@@ -7,12 +7,14 @@ psi' = R psi:
 |---|---|---|---|
 | "DeGrand-Rossi" | [[0, B_k], [B_k^dagger, 0]], B = (i sigma_1, -i sigma_2, i sigma_3) | [[0, 1], [1, 0]] | diag(1, 1, -1, -1) |
 | "Dirac-Pauli" | [[0, -i sigma_k], [i sigma_k, 0]] | diag(1, 1, -1, -1) | [[0, -1], [-1, 0]] |
+| "UKQCD" | [[0, i sigma_k], [-i sigma_k, 0]] | diag(1, 1, -1, -1) | [[0, 1], [1, 0]] |
 | "chiral" | [[0, -i sigma_k], [i sigma_k, 0]] | [[0, 1], [1, 0]] | diag(1, 1, -1, -1) |
 | "tmLQCD" | [[0, -i sigma_k], [i sigma_k, 0]] | [[0, -1], [-1, 0]] | diag(-1, -1, 1, 1) |
 
-"chiral" is that of C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), appendix A.2. jali's gamma_5 is the last column in each
-of them. A code that calls gamma_4 gamma_1 gamma_2 gamma_3 its gamma_5, as tmLQCD does, has the opposite sign: what goes with gamma_5 alone, such
-as a twisted mass, changes sign between the two. R is fixed up to a phase, which no bilinear of spinors knows.
+"chiral" is that of C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), appendix A.2; "UKQCD" is QUDA's and Chroma's name.
+jali's gamma_5 is the last column in each of them. tmLQCD's gamma_5, and QUDA's in the basis of DeGrand and Rossi, have the opposite sign: what
+goes with gamma_5 alone, such as a twisted mass, changes sign between the two. R is fixed up to a phase, which no bilinear of spinors knows.
+docs/notes/dirac-conventions.md says which code has which.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ _ROOT = np.sqrt(0.5)
 BASES = {
     "DeGrand-Rossi": SpinMatrix(np.eye(4)),
     "Dirac-Pauli": SpinMatrix(_ROOT * np.array([[0, 1, 0, 1], [-1, 0, -1, 0], [0, -1, 0, 1], [1, 0, -1, 0]])),
+    "UKQCD": SpinMatrix(_ROOT * np.array([[0, 1, 0, 1], [-1, 0, -1, 0], [0, 1, 0, -1], [-1, 0, 1, 0]])),
     "chiral": SpinMatrix([[0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]]),
     "tmLQCD": SpinMatrix([[0, 0, 0, 1], [0, 0, -1, 0], [0, -1, 0, 0], [1, 0, 0, 0]]),
 }
