@@ -16,8 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 DENIED = {
     "hybrid Monte Carlo": ("jali.gauge", r"hmc|hybrid|trajectory"),
     "clover term": ("jali.fermions", r"clover"),
-    "staggered": ("jali.fermions", r"stagger"),
-    "domain-wall": ("jali.fermions", r"domain"),
+    "overlap": ("jali.fermions", r"overlap"),
     "multigrid": ("jali.solvers", r"multigrid|deflat"),
     "GMRES, MINRES or BiCGStab": ("jali.solvers", r"gmres|minres|bicg"),
     "quasi-Newton": ("jali.solvers", r"bfgs|newton"),

@@ -13,8 +13,7 @@ import jali
 from jali import EVEN, ODD, SU, Field, Lattice, LayoutError, ParameterError, Spinor
 from jali.codegen.stage_cache import COUNTS
 from jali.errors import SolverError
-from jali.fermions import gamma, gamma5
-from jali.fermions.domain_wall import DomainWallDirac
+from jali.fermions import DomainWallDirac, gamma, gamma5
 from jali.gauge import GaugeField
 from jali.lattice.algebra import inner, norm2
 from jali.solvers import cg

@@ -1,6 +1,8 @@
 """Fermions: gamma matrices that act on spinors inside site functions, and Dirac operators."""
 
+from jali.fermions.bases import from_basis, to_basis
 from jali.fermions.dirac import Adjoint, Dirac
+from jali.fermions.domain_wall import DomainWallDirac
 from jali.fermions.even_odd import EvenOdd
 from jali.fermions.fat_links import (
     FAT7,
@@ -26,6 +28,7 @@ __all__ = [
     "Adjoint",
     "Asqtad",
     "Dirac",
+    "DomainWallDirac",
     "EvenOdd",
     "HISQLinks",
     "ImprovedStaggered",
@@ -36,6 +39,7 @@ __all__ = [
     "asqtad_coefficients",
     "asqtad_links",
     "fatten",
+    "from_basis",
     "gamma",
     "gamma5",
     "hisq_epsilon",
@@ -44,6 +48,7 @@ __all__ = [
     "project",
     "reconstruct",
     "staggered_phase_at",
+    "to_basis",
     "unitary_links",
     "wilson_at",
     "wilson_hop_at",

@@ -79,7 +79,7 @@ class DomainWallDirac(Dirac):
     def moebius(
         cls, U: Any, mass: float, M5: float, *, Ls: int, b: float = 1.5, c: float = 0.5
     ) -> DomainWallDirac:
-        """A Moebius operator: b - c scales the kernel of Shamir's, b + c its sign function. Raises what the class does."""
+        """A Moebius operator: b - c chooses the kernel H4, 1 is Shamir's and 0 Borici's, and b + c is a factor of it. Raises what the class does."""
         return cls(U, mass, M5, Ls=Ls, b=b, c=c)
 
     def __repr__(self) -> str:
