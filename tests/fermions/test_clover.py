@@ -208,7 +208,9 @@ def test_blocks_follow_links_and_numbers():
     check()
     U[1][3, 0, 1, 2] = U[0][0, 0, 0, 0]
     check()
-    D.mass, D.csw, D.csw_time = 0.4, 0.9, 1.1
+    D.mass, D.csw = 0.4, 0.9
+    check()
+    D.csw_time = 1.1
     check()
 
 

@@ -111,7 +111,7 @@ class CloverDirac(WilsonDirac):
     """The clover operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) of SU(n) or U(1) in 1 to 4 dimensions.
 
     Takes a bare `mass`, or `kappa`, and `csw`, the coefficient of the clover term (1 at tree level); on anisotropic lattices `csw_time` is
-    that of planes with the last direction, by default `csw`. Acts on fields of Spinor(n); for its methods see `Dirac`.
+    that of planes with the last direction; None is `csw`, too. Acts on fields of Spinor(n); for its methods see `Dirac`.
 
     `blocks` are two fields of Hermitian(2 n), A for chirality 1 and -1, with rows 2 c + s for colour c and spin s. They are stored as
     `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two fields more that are made when they are first
@@ -141,7 +141,7 @@ class CloverDirac(WilsonDirac):
         if inverse not in INVERSES:
             raise ParameterError(f'inverse is "stored" or "cholesky", not {value_shown(inverse)}')
         self.csw: float = real_number("csw", csw)
-        self.csw_time: float = real_number("csw_time", csw if csw_time is None else csw_time)
+        self.csw_time: float | None = None if csw_time is None else real_number("csw_time", csw_time)
         self.anisotropy: float = float(anisotropy)
         self._stores_inverse = inverse == "stored"
         self._opened = tuple(u.boundary.conditions[mu] == "open" for mu, u in enumerate(self.links))
@@ -217,16 +217,15 @@ class CloverDirac(WilsonDirac):
 
     def _coefficients(self) -> list[float]:
         """c_sw of the planes mu < nu, without the last direction c_sw / xi."""
-        last = self.lattice.ndim - 1
+        last, time = self.lattice.ndim - 1, self.csw if self.csw_time is None else self.csw_time
         planes = [(mu, nu) for mu in range(last + 1) for nu in range(mu + 1, last + 1)]
-        return [self.csw_time if nu == last else self.csw / self.anisotropy for _, nu in planes]
+        return [time if nu == last else self.csw / self.anisotropy for _, nu in planes]
 
     def _invert(self, inverses: list[Field]) -> None:
         self._set_inverses(inverses)
+        origin = (0,) * self.lattice.ndim
         with contextlib.suppress(RecordingError):  # a graph reads nothing
-            inverses[0][
-                (0,) * self.lattice.ndim
-            ]  # raises SingularError, which a reader of products would not see
+            inverses[0][origin]  # raises SingularError: reading what the inverse is multiplied with would not
 
     def _set_inverses(self, inverses: list[Field]) -> None:
         _invert(inverses, self._blocks)
