@@ -1,6 +1,7 @@
 """Fermions: gamma matrices that act on spinors inside site functions, and Dirac operators."""
 
 from jali.fermions.bases import from_basis, to_basis
+from jali.fermions.clover import CloverDirac, clover_blocks_at
 from jali.fermions.dirac import Adjoint, Dirac
 from jali.fermions.domain_wall import DomainWallDirac
 from jali.fermions.even_odd import EvenOdd
@@ -17,8 +18,10 @@ from jali.fermions.fat_links import (
     long_links,
     unitary_links,
 )
+from jali.fermions.laplace import Laplace
 from jali.fermions.spin import SpinMatrix, gamma, gamma5, project, reconstruct
 from jali.fermions.staggered import HISQ, Asqtad, ImprovedStaggered, Staggered, staggered_phase_at
+from jali.fermions.twisted_mass import TwistedCloverDirac, TwistedMassDirac
 from jali.fermions.wilson import WilsonDirac, wilson_at, wilson_hop_at
 
 __all__ = [
@@ -27,17 +30,22 @@ __all__ = [
     "HISQ_LEVEL_2",
     "Adjoint",
     "Asqtad",
+    "CloverDirac",
     "Dirac",
     "DomainWallDirac",
     "EvenOdd",
     "HISQLinks",
     "ImprovedStaggered",
+    "Laplace",
     "PathCoefficients",
     "SpinMatrix",
     "Staggered",
+    "TwistedCloverDirac",
+    "TwistedMassDirac",
     "WilsonDirac",
     "asqtad_coefficients",
     "asqtad_links",
+    "clover_blocks_at",
     "fatten",
     "from_basis",
     "gamma",
