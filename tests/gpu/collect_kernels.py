@@ -109,19 +109,22 @@ def own_heat_bath(X, U, rng, coupling, method):
 
 
 def arrays_of(lattice: jali.Lattice, like: jali.Field) -> jali.Field:
-    """A field of this element and precision that is an array of the device."""
-    zeros = np.zeros(
-        lattice.local_extents + like.element.numpy_shape, like.element.numpy_dtype(like.precision)
-    )
-    return lattice.wrap(DeviceArray.from_host(zeros, lattice.gpu), like.element)
+    """A field of this element, precision and batch that is an array of the device."""
+    members = () if like.batch is None else (like.batch,)
+    shape = lattice.local_extents + members + like.element.numpy_shape
+    zeros = np.zeros(shape, like.element.numpy_dtype(like.precision))
+    return lattice.wrap(DeviceArray.from_host(zeros, lattice.gpu), like.element, batch=like.batch)
 
 
 def averaged_by_ranks(precision: str) -> None:
-    """With ghosts apart, also of whole numbers."""
+    """With ghosts apart, also of whole numbers and of members."""
     lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
     for element, function in ((jali.Vector(3), averaged), (jali.Integer(), counted)):
-        f, g = (arrays_of(lattice, jali.Field(lattice, element, precision)) for _ in range(2))
-        function(g, f)
+        for batch in (None, 2):
+            field = jali.Field(lattice, element, precision, batch=batch)
+            f, g = (arrays_of(lattice, field) for _ in range(2))
+            function(g, f)
+            function(g, field)
 
 
 def collect_toolbox(n: int, precision: str) -> None:
