@@ -80,8 +80,7 @@ void bind_launch(nb::module_& m) {
                std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> indirect,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away,
                const std::vector<std::string>& reductions,
-               const std::vector<std::tuple<int, int, int, int>>& terms, int nlabels, int members,
-               int chunk) {
+               const std::vector<std::tuple<int, int, int, int>>& terms, int nlabels, int members) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -102,7 +101,6 @@ void bind_launch(nb::module_& m) {
                 if (gpu_kernel != nullptr) d.gpu_kernel = *gpu_kernel;
                 d.threads = threads;
                 d.members = members;
-                d.chunk = chunk;
                 d.parameters = parameters.data();
                 d.nparameters = static_cast<int>(parameters.size());
                 d.patches = std::move(patches);
@@ -140,7 +138,6 @@ void bind_launch(nb::module_& m) {
             "away"_a = std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>(),
             "reductions"_a = std::vector<std::string>(),
             "terms"_a = std::vector<std::tuple<int, int, int, int>>(), "nlabels"_a = 0, "members"_a = 1,
-            "chunk"_a = 0,
             "parameters (uint64) is kept and read at every run: change scalars in place. patches: "
             "[(parameter, "
             "field)]; reads: "

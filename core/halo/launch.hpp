@@ -117,15 +117,12 @@ struct LaunchDefinition {
     KernelFunction kernel = nullptr; // on the host,
     GpuFunction gpu_kernel;          // or on the layout's device
     int threads = 0;                 // per block of it
-    // Of a batch, on a device: a position is so many turns of a thread, and a block has those of a chunk of
-    // positions, where chunks are longer than groups.
-    int members = 1, chunk = 0;
+    int members = 1; // turns of a thread at a position: those of a batch's members, on a device
     int sites = 1;                                       // per thread of it, at a time
     std::function<KernelWithHalos()> compile_with_halos; // null: there is none
     KernelWithHalos with_halos;                          // once it was needed
     // Blocks for so many positions, of which a block takes `tile` turns at a time.
     std::int64_t blocks_of(std::int64_t positions, std::int64_t tile) const {
-        if (chunk > LocalLayout::device_group) return (positions + chunk - 1) / chunk;
         return (positions * members + tile - 1) / tile;
     }
     int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number

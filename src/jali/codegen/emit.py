@@ -14,8 +14,9 @@ from typing import Any
 from jali.codegen.arithmetics import ARITHMETICS, seen_by_numpy
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.local_arrays import LocalArrays
+from jali.codegen.members_together import declared_names, of_another
 from jali.codegen.operation import described
-from jali.codegen.passes import Analysis, analyse, for_members
+from jali.codegen.passes import Analysis, analyse, for_members, of_members
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.storage_formats import Stored, on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering, Value, Writer
@@ -87,6 +88,9 @@ class Emitter(Writer):
         self.shared = -1
         if program.batch and not lowering.gpu:
             self.analysis = analysis = for_members(program, analysis)
+        # values of a member, and the names that each member of a thread has of its own
+        self.of_members = of_members(program) if lowering.together > 1 else frozenset()
+        self.own_names = {"member"}
         self.arrays = LocalArrays(program, analysis)
 
     def number(self, node: Node) -> int:
@@ -172,12 +176,26 @@ class Emitter(Writer):
             self.position = position
             if position == self.analysis.for_all_members:
                 self._begin_members()
+            start = len(self.lines)
+            self.arrays.of_members = node.number in self.of_members
             self.emit(node)
+            self._repeat(start)
             self.arrays.release(position)
         self.position = len(self.analysis.order)
         if self.shared < 0:
             self._begin_members()
+        start = len(self.lines)
+        self.arrays.of_members = self.lowering.together > 1
         self.effects()
+        self._repeat(start)
+
+    def _repeat(self, start: int) -> None:
+        """Writes the lines from a start on once more for each further member of a thread, where they are of a member."""
+        if self.arrays.of_members:
+            lines = self.lines[start:]
+            self.own_names |= declared_names(lines) | self.arrays.own | {f"k{k}" for k in self._keys()}
+            for member in range(1, self.lowering.together):
+                self.lines += of_another(lines, self.own_names, member)
 
     def _begin_members(self) -> None:
         """What comes now is written for each member of a batch."""
@@ -362,6 +380,13 @@ class Emitter(Writer):
         out += ["    " + line for line in head]
         of_site = ["        " + line for line in numbering]
         of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
+        for member in range(1, self.lowering.together):
+            of_site.append(f"        const int64_t member_of{member} = member + {member};")
+            of_site += [
+                f"        real {name}_of{member}[{reals}];"
+                for name, reals in self.arrays.sizes.items()
+                if name in self.arrays.own
+            ]
         of_site = ["    " * (self.depth - 2) + line for line in of_site] + self._lines_of_members()
         if self.multi_site is not None:
             out += self.multi_site.text(
@@ -409,16 +434,14 @@ class Emitter(Writer):
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
         elif self.lowering.gpu and self.program.batch:
-            members, chunk = self.program.batch, self.lowering.chunk
-            out.append(
-                f"    JALI_FOR_EACH_TURN(turn, turns_of_members(part, begin, end, {members}, {chunk})) {{"
-            )
-            out.append(
-                f"        const int64_t chunk = turn / {chunk * members}, rest = turn % {chunk * members};"
-            )
-            out.append(
-                f"        const int64_t member = rest / {chunk}, i = begin / GROUP * GROUP + chunk * {chunk} + rest % {chunk};"
-            )
+            together = self.lowering.together
+            turns = self.program.batch // together
+            each = f" * {together}" if together > 1 else ""
+            out += [
+                f"    JALI_FOR_EACH_TURN(turn, turns_of_members(part, begin, end, {turns})) {{",
+                f"        const int64_t group = turn / (GROUP * {turns}), rest = turn % (GROUP * {turns});",
+                f"        const int64_t member = rest / GROUP{each}, i = (begin / GROUP + group) * GROUP + rest % GROUP;",
+            ]
             out.append("        if (i < begin || i >= end) continue;")
         elif self.lowering.gpu:
             out.append("    JALI_FOR_EACH_OF(part, i, begin, end) {")
@@ -442,7 +465,10 @@ class Emitter(Writer):
             for k in self._keys()
         ]
         if self.lowering.gpu:
-            return ["        " + line for line in keys] + lines
+            every = [*keys]
+            for member in range(1, self.lowering.together):
+                every += of_another(keys, self.own_names, member)
+            return ["        " + line for line in every] + lines
         begin = f"        for (int64_t member = 0; member < {members}; ++member) {{"
         own = ["    " + line for line in ["        " + line for line in keys] + lines[self.shared :]]
         return [*lines[: self.shared], begin, *own, "        }"]

@@ -17,7 +17,11 @@ class LocalArrays:
     def __init__(self, program: SiteProgram, analysis: Analysis):
         self.sizes: dict[str, int] = {}  # reals
         self._analysis = analysis
-        self._free: dict[int, list[str]] = {}  # by size
+        self.own: set[str] = (
+            set()
+        )  # those of values that members of a batch do not share, where a thread has several
+        self.of_members = False  # whether values are now of members
+        self._free: dict[tuple[int, bool], list[str]] = {}  # by size, and whether they are of members
         self._owned: dict[int, list[str]] = {}  # by the number of the value
         self._roots: dict[int, frozenset[int]] = {}  # the values whose arrays a value uses
         self._last: dict[int, int] = {}  # where a value is used for the last time
@@ -33,12 +37,14 @@ class LocalArrays:
 
     def take(self, reals: int, owner: Node, fresh: bool) -> str:
         """An array for a value; with `fresh`, one that no other value has had."""
-        waiting = self._free.get(reals)
+        waiting = self._free.get((reals, self.of_members))
         if waiting and not fresh:
             name = waiting.pop()
         else:
             name = f"b{len(self.sizes)}"
             self.sizes[name] = reals
+            if self.of_members:
+                self.own.add(name)
         self._owned.setdefault(owner.number, []).append(name)
         return name
 
@@ -48,6 +54,8 @@ class LocalArrays:
         mine = self._owned.get(owner.number, [])
         if array not in mine or self._last.get(owner.number, -1) > position:
             return False
+        if self.of_members and array not in self.own:
+            return False  # each member would write to what the next one reads
         mine.remove(array)
         self._owned.setdefault(heir.number, []).append(array)
         return True
@@ -61,7 +69,7 @@ class LocalArrays:
         for number, names in list(self._owned.items()):
             if self._last.get(number, -1) <= position:
                 for name in names:
-                    self._free.setdefault(self.sizes[name], []).append(name)
+                    self._free.setdefault((self.sizes[name], name in self.own), []).append(name)
                 del self._owned[number]
 
     def _arguments(self, node: Node) -> list[Node]:

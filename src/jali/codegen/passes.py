@@ -90,6 +90,14 @@ def analyse(program: SiteProgram) -> Analysis:
 
 def for_members(program: SiteProgram, analysis: Analysis) -> Analysis:
     """The same with the values first that all members of a batch share."""
+    own = of_members(program)
+    shared = [node for node in analysis.order if node.number not in own]
+    rest = [node for node in analysis.order if node.number in own]
+    return replace(analysis, order=[*shared, *rest], for_all_members=len(shared))
+
+
+def of_members(program: SiteProgram) -> frozenset[int]:
+    """The numbers of values that members of a batch do not share."""
     own: set[int] = set()
     for node in reachable(effect.value for effect in program.effects):
         kind = described(node)
@@ -103,9 +111,7 @@ def for_members(program: SiteProgram, analysis: Analysis) -> Analysis:
             or any(a.number in own for a in node.args)
         ):
             own.add(node.number)
-    shared = [node for node in analysis.order if node.number not in own]
-    rest = [node for node in analysis.order if node.number in own]
-    return replace(analysis, order=[*shared, *rest], for_all_members=len(shared))
+    return frozenset(own)
 
 
 def rewritten_trace(programs: Sequence[SiteProgram]) -> list[SiteProgram]:

@@ -47,7 +47,7 @@ class Lowering:
     wire: str = ""  # the storage format of halo items; "": as reals of the arithmetic
 
     # ---- the launch and its end, on a device ----
-    chunk: int = 32  # sites whose members a block of threads computes one after the other
+    together: int = 1  # members that a thread computes at a time (codegen.members_together)
     multi_site: bool = False  # a thread computes several sites (codegen.sites_per_thread)
     # One launch packs, computes the bulk, waits and computes the boundary (prelude/halos.hpp).
     with_halos: bool = False

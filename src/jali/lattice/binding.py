@@ -16,6 +16,7 @@ from jali.codegen.emit import FIRST_PARAMETER, KernelText, counters_of, counts_o
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.operation import described
+from jali.codegen.passes import of_members
 from jali.codegen.rewriting import reachable
 from jali.codegen.stages import Binary
 from jali.codegen.storage_formats import on_the_wire
@@ -199,8 +200,7 @@ class _Binding:
             ncounters=counters_of(program, text.analysis),
             gpu_kernel=binary.function,
             threads=config.threads,
-            members=program.batch or 1,
-            chunk=lowering.chunk if program.batch else 0,
+            members=(program.batch or 1) // lowering.together,
             in_kernel_reduction=lowering.in_kernel_reduction,
             name=program.name,
             cost=(
@@ -257,14 +257,14 @@ class _Binding:
         return Cost(analysis.flops, moved + written, least + written)
 
     def _cost_of_batch(self, fields: list[Field]) -> Cost:
-        """Of all members; what they share is read and computed once on a host, by each on a device."""
+        """Of all members; what they share is read and computed once on a host, by each thread on a device."""
         program, analysis = self.program, self.text.analysis
-        members = program.batch or 1
-        shared = {node.number for node in analysis.order[: max(analysis.for_all_members, 0)]}
+        members, own = program.batch or 1, of_members(program)
+        times = members // self.lowering.together if self.lowering.gpu else 1  # for what members share
         size = [f.storage.site_bytes // max(f.members_in_memory, 1) for f in fields]
         nodes = list(reachable(effect.value for effect in program.effects))
         loads = {(n.attrs[:2], *(a.number for a in n.args)): n for n in nodes if described(n).reads}.values()
-        moved = sum(size[n.attrs[0]] * (1 if n.number in shared else members) for n in loads)
+        moved = sum(size[n.attrs[0]] * (members if n.number in own else times) for n in loads)
         least = 0
         for slot in analysis.reads:
             at = [n.args for n in loads if n.attrs[0] == slot]
@@ -274,8 +274,8 @@ class _Binding:
                 (fields[slot].batch or 1) if every and program.batch else max(len(named), 1)
             )
         written = sum(size[slot] * (fields[slot].batch or 1) for slot in analysis.writes)
-        once = sum(described(n).flops(n) for n in nodes if n.number in shared)
-        return Cost(members * (analysis.flops - once) + once, moved + written, least + written)
+        once = sum(described(n).flops(n) for n in nodes if n.number not in own)
+        return Cost(members * (analysis.flops - once) + times * once, moved + written, least + written)
 
     def _item(self, item: Item, binary: Binary) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jali import settings
@@ -34,8 +35,7 @@ from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 MOST_CODED = (
     32  # bytes of a neighbour, on average: with more, looking codes up costs what it saves (measured on H200)
 )
-CHUNK = 128  # sites: with 64 and 256 a batch of 8 Wilson hops takes 0.97 and 1.23 times as long in float64, 1.05 and 1.00 in float32 (H200)
-BUSY = 2  # chunks for each multiprocessor, which keep it busy
+TOGETHER = 2  # members of a batch in a thread of a device: with 1 a batch of 8 Wilson hops takes 1.04 to 1.2 times as long, with 4 up to 2.7 (H200)
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
@@ -61,9 +61,10 @@ def bind(
         if launch_layout.rows
         else prefetch_of(analysed.analysis.reads, fields, lattice, launch_layout.blocks.lanes)
     )
-    lowered = lower(
-        analysed, _lowering(analysed, fields, lattice, launch_layout, sites, sums, prefetch, by_address)
-    )
+    lowering = _lowering(analysed, fields, lattice, launch_layout, sites, sums, prefetch, by_address)
+    lowered = lower(analysed, lowering)
+    if lowering.together > 1 and _compiled(lowered, lattice.gpu).function.local_bytes > 0:
+        lowered = lower(analysed, replace(lowering, together=1))  # registers do not hold two members
     tunings = tunings_of(write(lowered).kernel, program, lattice, sites, launch_layout.layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     crosses = lattice.gpu is not None and lattice.communicator.size > 1 and analysed.stencil
@@ -135,16 +136,16 @@ def _lowering(
         and sums.per is None
         and not program.labelled,
         by_address=by_address,
-        chunk=_chunk(lattice, sites) if gpu is not None and program.batch else 32,
+        together=TOGETHER if gpu is not None and _share(analysed) else 1,
         code_bits=_code_bits(reads, phased, fields, launch_layout) if gpu is not None else 32,
     )
 
 
-def _chunk(lattice: Any, sites: Any) -> int:
-    """Sites that a block of a device's threads computes for all members of a batch, one after the other. Where there are too few to keep the
-    device busy, those of a group, whose members are then computed at once."""
-    positions = sites.end - sites.begin if sites.blocks is None else len(sites.blocks)
-    return CHUNK if positions >= CHUNK * BUSY * lattice.gpu.multiprocessors else 32
+def _share(analysed: Analysed) -> bool:
+    """Whether members of a batch, an even number of them, share fields, and their lines may be written side by side."""
+    program, analysis = analysed.program, analysed.analysis
+    shared = any(not program.fields[slot].batch for slot in analysis.reads)
+    return program.batch > 0 and program.batch % TOGETHER == 0 and shared and not analysis.bodies
 
 
 def _accesses(

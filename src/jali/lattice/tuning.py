@@ -41,6 +41,7 @@ PAYS = 0.25  # seconds of a kernel's time after which `on` measures
 FIRST_CHECK = (
     16  # runs after which `on` checks the time for the first time; then after four times as many, and so on
 )
+BATCH_THREADS = 128  # with 256 a batch of 8 Wilson hops takes 1.03 to 1.3 times as long (H200)
 RUNS = 4  # exchanges of a series, one after the other, as a sweep has them
 
 Compile = Callable[[LaunchConfig], Any]
@@ -77,11 +78,17 @@ class Tunings:
             kernel.chosen.halo = f"{policy}: {'JALI_HALO_POLICY' if requested else 'the default'}"
 
 
+def default_launch(program: Any) -> LaunchConfig:
+    """How a kernel is started that was not measured: with a batch by blocks of fewer threads, whose sites fit a first-level cache."""
+    return DEFAULT_LAUNCH.with_threads(BATCH_THREADS) if program.batch else DEFAULT_LAUNCH
+
+
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
     """The tuner's text about a kernel on these sites. Raises ParameterError for an experiment that
     no kernel can be launched by."""
     requested = mode()
     gpu = lattice.gpu
+    default = default_launch(program)
     digest = kernel_cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
     policy = settings.current().halo_policy
@@ -90,7 +97,7 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
         graphs = policy == "auto-graph"
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
     if gpu is None:
-        return Tunings(DEFAULT_LAUNCH, "", None, halo)
+        return Tunings(default, "", None, halo)
     # the most neighbours that this kernel can load together here
     width = text.most_neighbours if sites.blocks is None else 1
     requested_config = _forced_config()
@@ -102,11 +109,11 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
             words += f" asked for {requested_config.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
         return Tunings(forced, words, None, halo)
     if requested == "off":
-        return Tunings(DEFAULT_LAUNCH, f"{DEFAULT_LAUNCH.name}: the default, JALI_TUNE=off", None, halo)
+        return Tunings(default, f"{default.name}: the default, JALI_TUNE=off", None, halo)
     positions = _positions(sites)
     if positions < FEWEST_POSITIONS:
-        words = f"{DEFAULT_LAUNCH.name}: the default, {positions} positions are too few to tune for"
-        return Tunings(DEFAULT_LAUNCH, words, None, halo)
+        words = f"{default.name}: the default, {positions} positions are too few to tune for"
+        return Tunings(default, words, None, halo)
     box = "x".join(map(str, lattice.local_extents))
     listed = "" if sites.blocks is None else "listed "
     question = Question("launch", program.name, digest, f"{positions} {listed}positions of {box}")
@@ -115,10 +122,10 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     config = _usable(entry, width)
     if entry is not None and config is not None:
         return Tunings(config, f"{entry.summary()}, measured {entry.measured}", None, halo)
-    words = f"{DEFAULT_LAUNCH.name}: the default, not measured"
+    words = f"{default.name}: the default, not measured"
     if requested == "cached":
-        return Tunings(DEFAULT_LAUNCH, words, None, halo)
-    return Tunings(DEFAULT_LAUNCH, words, LaunchTuning(question, tuner, requested != "on", width), halo)
+        return Tunings(default, words, None, halo)
+    return Tunings(default, words, LaunchTuning(question, tuner, requested != "on", width, default), halo)
 
 
 def _has_halos(kernel: Any) -> bool:
@@ -174,9 +181,10 @@ class LaunchTuning:
 
     compile_config: Compile
 
-    def __init__(self, question: Question, tuner: Tuner, at_once: bool, width: int):
+    def __init__(self, question: Question, tuner: Tuner, at_once: bool, width: int, default: LaunchConfig):
         self.question = question
         self.tuner = tuner
+        self.default = default
         self.width = width  # the most neighbours that may be loaded together
         self.check_after = 1 if at_once else FIRST_CHECK
         self.at_once = at_once
@@ -193,12 +201,12 @@ class LaunchTuning:
             try:
                 entry = self._measure(kernel)
             except MemoryError:
-                kernel.chosen.launch = f"{DEFAULT_LAUNCH.name}: the default, no device memory to measure in"
+                kernel.chosen.launch = f"{self.default.name}: the default, no device memory to measure in"
                 return True
             if entry is None:
                 return self.at_once
             self.tuner.remember(entry)
-        config = _usable(entry, self.width) or DEFAULT_LAUNCH
+        config = _usable(entry, self.width) or self.default
         _start(kernel, self.compile_config(config), config)
         kernel.chosen.launch = f"{entry.summary()}, measured {entry.measured}"
         return True
@@ -210,7 +218,7 @@ class LaunchTuning:
             usual = statistics.median(trial.kernel(3))
             if usual < SHORTEST:
                 kernel.chosen.launch = (
-                    f"{DEFAULT_LAUNCH.name}: the default, {1e6 * usual:.1f} us are too short to tune"
+                    f"{self.default.name}: the default, {1e6 * usual:.1f} us are too short to tune"
                 )
                 self.at_once = True  # and will stay so
                 return None
@@ -219,7 +227,7 @@ class LaunchTuning:
             return self._tuned(kernel, trial).entry(self.question)
         finally:
             # also after an error: the launch is restored
-            _start(kernel, kernel.function, DEFAULT_LAUNCH)
+            _start(kernel, kernel.function, self.default)
             trial.finish()
 
     def _tuned(self, kernel: Any, trial: Any) -> Autotuner:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_driver import TWO_DEVICES, use_fake_gpus
 
-from jali import SU, Lattice, Spinor
+import jali
+from jali import SU, Field, Lattice, Random, Spinor, Vector
 from jali.comm.virtual import virtual_ranks
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField
@@ -69,3 +71,47 @@ def test_solves_of_a_batch_are_graphs_with_the_bits_of_the_host(precision, devic
 def test_views_on_ranks_of_devices_too(monkeypatch):
     use_fake_gpus(monkeypatch, 2)
     assert virtual_ranks(2, lambda: run_views("cuda")) == [run_views()] * 2
+
+
+@jali.site_function
+def carried(X, out, psi, link, factors, rng, total):
+    mu = X.directions()[0]
+    ahead = link[X] * psi[X + mu] + factors[X.member] * (link[X - mu].dagger() * psi[X - mu])
+    out[X] = rng.gaussian(X) * ahead + psi[X + mu, X.member + 1]
+    total += ahead.norm2()
+
+
+@jali.site_function
+def doubled(X, out, psi):
+    out[X] = 2.0 * psi[X]
+
+
+def test_a_thread_computes_two_members_that_share_fields_with_the_bits_of_the_host(device):
+    def run(kind, batch):
+        lattice = Lattice(4, 2, 6, device=kind)
+        link = GaugeField(lattice, SU(2)).hot_start(seed=1).fields[0]
+        psi = batch_of([filled(lattice, Vector(2, "complex"), k) for k in range(batch)])
+        arguments = psi.like(), psi, link, np.arange(1.0, batch + 1)
+        sums = lattice.sum(carried, *arguments, Random(seed=3))
+        return arguments[0][...].tobytes(), sums.tobytes()
+
+    for batch in (1, 3, 4):
+        assert run(device, batch) == run("cpu", batch)
+
+
+def test_two_members_are_in_a_thread_where_that_saves_loads(device):
+    lattice = Lattice(4, 2, 6, device=device)
+    link = GaugeField(lattice, SU(2)).hot_start(seed=1).fields[0]
+    for batch, together in ((4, 2), (3, 1)):
+        psi = Field(lattice, Vector(2, "complex"), batch=batch)
+        (kernel,) = moved.kernels(psi.like(), psi, link)
+        assert kernel.lowering.together == together
+        assert kernel.cost.bytes_moved == kernel.cost.bytes_least + 32 * 2 * (batch // together - 1)
+        (kernel,) = doubled.kernels(psi.like(), psi)  # they share nothing
+        assert kernel.lowering.together == 1
+
+
+@jali.site_function
+def moved(X, out, psi, link):
+    mu = X.directions()[0]
+    out[X] = link[X] * psi[X + mu]

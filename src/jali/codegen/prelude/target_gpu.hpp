@@ -355,13 +355,13 @@ JALI_INLINE grid_part whole_grid() {
 // All numbers begin..end-1, each visited by one thread of a part of the grid, or of all of it.
 #define JALI_FOR_EACH_OF(part, i, begin, end)                                                                \
     for (int64_t i = (begin) + (part).thread(); i < (end); i += (part).threads())
-// The same for each member of a batch. The sites of a chunk share neighbours, and their members share what has no batch; so a block of
-// threads computes a chunk, one member or a few after the other, and finds most of it in its cache.
+// The same for each turn of members of a batch. The sites of a group share neighbours, and their members share what has no batch; so turns
+// that follow each other are those of a group, and find most of it in their cache.
 struct member_turns {
     int64_t first, end;
 };
-JALI_INLINE member_turns turns_of_members(grid_part part, int64_t begin, int64_t end, int members, int chunk) {
-    const int64_t chunks = (end - begin / 32 * 32 + chunk - 1) / chunk, all = chunks * chunk * members;
+JALI_INLINE member_turns turns_of_members(grid_part part, int64_t begin, int64_t end, int turns) {
+    const int64_t groups = (end - begin / 32 * 32 + 31) / 32, all = groups * 32 * turns;
     const int64_t each = (all + part.threads() - 1) / part.threads() * threads_in_block(), first = part.block * each;
     return member_turns{first + thread_in_block(), first + each < all ? first + each : all};
 }
