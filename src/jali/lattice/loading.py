@@ -132,9 +132,7 @@ class _Description:
                 raise LayoutError(f"the precision {precision!r}")
             over = {str(domain): domain for domain in (ALL, EVEN, ODD)}[metadata.get("over", "ALL")]
             boundary = Boundary.from_words(list(metadata["boundary"]), element)
-            return cls(
-                element, precision, storage, boundary, over, batch_of_field(metadata.get("batch"))
-            )
+            return cls(element, precision, storage, boundary, over, batch_of_field(metadata.get("batch")))
         except (KeyError, TypeError, LayoutError) as error:
             raise FileFormatError(
                 f"{path}: what it says of its field makes no sense: {shown(error)}"
