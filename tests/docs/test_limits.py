@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 # A name, or a part of one, that would be public if it were there, by the words of the page.
 DENIED = {
     "hybrid Monte Carlo": ("jali.gauge", r"hmc|hybrid|trajectory"),
-    "clover term": ("jali.fermions", r"clover"),
+    "doublet": ("jali.fermions", r"doublet|nondegenerate"),
     "overlap": ("jali.fermions", r"overlap"),
     "multigrid": ("jali.solvers", r"multigrid|deflat"),
     "GMRES, MINRES or BiCGStab": ("jali.solvers", r"gmres|minres|bicg"),
