@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from jali import torch as torch
     from jali import tune as tune
     from jali import vectors as vectors
+    from jali.fermions.dirac import Dirac
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
     from jali.lattice.colours import join
@@ -117,6 +118,7 @@ __all__ = [
     "Complex",
     "Condition",
     "DeviceError",
+    "Dirac",
     "Domain",
     "Field",
     "FileFormatError",
@@ -208,6 +210,7 @@ _LATER = {
         )
     },
     "Call": "jali.lattice.bound_call",
+    "Dirac": "jali.fermions.dirac",
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",
     "ScalarArray": "jali.lattice.scalar_arrays",
