@@ -23,7 +23,7 @@ from test_fat_links import along
 from test_wilson import random_links, random_spinor, unit_links, wilson_numpy
 
 import jali
-from jali import EVEN, ODD, SU, Hermitian, Lattice, LayoutError, ParameterError
+from jali import EVEN, ODD, SU, Field, Hermitian, Lattice, LayoutError, ParameterError
 from jali.fermions import WilsonDirac, gamma
 from jali.fermions.clover import CloverDirac
 from jali.gauge import GaugeField
@@ -287,6 +287,19 @@ def test_blocks_stored_in_less_are_as_close_as_their_format(setting, storage, bo
         exact, found = (getattr(operator, act)(psi)[...] for operator in (setting, D))
         assert 0 < np.linalg.norm(found - exact) < 3 * bound * np.linalg.norm(exact), act
     assert D.log_det() == pytest.approx(setting.log_det(), rel=3 * bound)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("storage", "bound"),
+    [("fixed16", 2.2e-5), ("float16", 2.2e-4), ("float32", 3e-8), ("bfloat16", 1.8e-3), ("fixed8", 5.7e-3)],
+)
+def test_links_spinors_and_blocks_stored_in_less_are_as_close_as_their_format(setting, storage, bound):
+    psi = random_field(setting, 1)
+    expected = setting.apply(psi)[...]
+    U = [Field(setting.lattice, SU(3), storage=storage).assign(u) for u in setting.links]
+    found = CloverDirac(U, 0.2, 1.3, storage=storage).apply(psi.like(storage=storage).assign(psi), psi.like())
+    assert 0 < np.linalg.norm(found[...] - expected) < 3 * bound * np.linalg.norm(expected)
 
 
 def test_links_of_single_precision_have_blocks_of_single_precision():
