@@ -162,7 +162,7 @@ def test_two_precisions_and_arrays_meet_in_a_kernel(ranks, precisions):
         out[X] = x[X + mu] + 0.5 * x[X - nu] + y[X + mu - nu] + w[X] * y[X]
 
     def run():
-        lattice = Lattice(12, 12)
+        lattice = Lattice(12, 12, device="cpu")  # where arrays of NumPy are
         x, y = (filled(lattice, Vector(2), k, precision=p) for k, p in enumerate(precisions))
         w = lattice.wrap(np.ascontiguousarray(filled(lattice, Real(), 3).local()))
         for over in (EVEN, ODD):
@@ -275,7 +275,7 @@ def two_steps(X, out, phi, m):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_solvers_and_graphs_take_them(ranks):
     def run():
-        lattice = Lattice(4, 6, 4)
+        lattice = Lattice(4, 6, 4, device="cpu")  # where graphs of several ranks are always possible
         f = filled(lattice, Real())
         e = f.on(EVEN)
         found = cg(lambda p, q: two_steps(q, p, 20.0), e)
@@ -366,7 +366,7 @@ def test_halves_of_two_precisions_are_joined_in_the_wider_one():
 
 
 def test_transforms_have_all_sites_and_arrays_are_of_all_sites():
-    f = filled(Lattice(4, 6), Complex())
+    f = filled(Lattice(4, 6, device="cpu"), Complex())
     even = f.on(EVEN)
     assert np.allclose(fft.fftn(even)[...], np.fft.fftn(even[...]))
     assert np.array_equal(fft.array_of(even).asarray(), even[...])

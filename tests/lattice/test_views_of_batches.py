@@ -80,8 +80,9 @@ def test_views_of_one_memory_have_the_bits_of_single_fields(ranks, storage):
     assert virtual_ranks(ranks, lambda: run_views(storage=storage)) == [alone] * ranks
 
 
-def batch(members=4, element=None, **options):
-    return Field(Lattice(4, 6), Real() if element is None else element, batch=members, name="f", **options)
+def batch(members=4, element=None, device=None, **options):
+    lattice = Lattice(4, 6, device=device)
+    return Field(lattice, Real() if element is None else element, batch=members, name="f", **options)
 
 
 def test_a_view_is_one_object_while_it_is_in_use():
@@ -187,7 +188,10 @@ def test_shapes_of_expressions_have_the_batch():
 
 
 def test_costs_are_those_of_the_members():
-    f, one = batch(), Field(Lattice(4, 6), Real())
+    f, one = (
+        batch(device="cpu"),
+        Field(Lattice(4, 6, device="cpu"), Real()),
+    )  # a thread of a device loads for itself
 
     @jali.site_function
     def shared(X, out, x, y):
@@ -255,7 +259,7 @@ def combined(X, out, x, c):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_arrays_that_stay_are_indexed_by_the_member(ranks):
     def run():
-        f = batch()
+        f = batch(device="cpu" if ranks > 1 else None)  # sums of ranks do not stay on every device
         f[...] = np.random.default_rng(1).normal(size=f.shape)
         stays, out, again = f.lattice.sum(norm_of, f, wait=False), f.like(), f.like()
         scaled(out, f, stays)
@@ -313,7 +317,7 @@ def batch_on(f, members):
 
 
 def test_members_take_part_in_transforms_and_solves_as_fields():
-    f = batch()
+    f = batch(device="cpu")  # transforms on devices take CuPy or PyTorch
     f[...] = np.random.default_rng(1).normal(size=f.shape)
     one = f.members[2].copy()
     assert np.array_equal(jali.fft.fftn(f.members[2])[...], jali.fft.fftn(one)[...])

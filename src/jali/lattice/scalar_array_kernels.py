@@ -21,8 +21,9 @@ from jali.codegen.number_kernels import Given, NumberProgram, Step
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.lattice.scalar_parts import THREADS, ScalarPart, in_order, order_of, perform
-from jali.lattice.scalars import Condition, Scalar
+from jali.lattice.scalars import ApartError, Condition, Scalar
 
+NOT_GIVEN = "elementwise: the function uses a Scalar that is not among its arguments"
 Form = tuple[str, bool]
 """Of an operand: its kind, and whether a kernel gets its address."""
 
@@ -62,7 +63,10 @@ def elements_of(function: Callable[..., Any], forms: tuple[Form, ...]) -> Elemen
             parts = tuple([ScalarPart(type=type) for _ in range(2 if kind == "complex" else 1)])
             places.update((part, (k, component)) for component, part in enumerate(parts))
             given.append((Condition if kind == "bool" else Scalar)(None, parts))
-        found = function(*given)
+        try:
+            found = function(*given)
+        except ApartError:  # those that stand for elements are nowhere
+            raise ParameterError(NOT_GIVEN) from None
         if not isinstance(found, Scalar | Condition):
             raise ParameterError(
                 f"elementwise: the function gave {value_shown(found)}, not a Scalar or a Condition"
@@ -74,7 +78,7 @@ def elements_of(function: Callable[..., Any], forms: tuple[Form, ...]) -> Elemen
     for part in order:
         source = places.get(part, part.value)
         if part.location is not None or (source is None and part.operation is None):
-            raise ParameterError("elementwise: the function uses a Scalar that is not among its arguments")
+            raise ParameterError(NOT_GIVEN)
         if source is None:
             assert part.operation is not None
             values.append(Step(part.operation, part.attrs, tuple([index[a] for a in part.args])))

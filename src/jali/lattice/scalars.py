@@ -32,6 +32,10 @@ from jali.lattice.scalar_parts import Location, ScalarPart, compute, constant, e
 MOST_POWER = 64
 
 
+class ApartError(LayoutError):
+    """Numbers are on different devices."""
+
+
 class LocatedValue:
     """What Scalars and Conditions share: parts, where they are, and whether they are the same on any ranks."""
 
@@ -45,7 +49,7 @@ class LocatedValue:
     def _with(self, other: LocatedValue) -> bool:
         """Whether a result of both is reproducible."""
         if other.gpu is not self.gpu:
-            raise LayoutError(
+            raise ApartError(
                 f"numbers of {name_of(self.gpu)} and of {name_of(other.gpu)} do not meet; read one with float()"
             )
         return self.reproducible and other.reproducible
