@@ -132,7 +132,8 @@ class Dirac:
             out = self.adjoint(between, out)
             return out, self.of_one_vector(inner(psi, out, wait=wait))
         out = self._out(between, out)
-        number = apply_inner(self.kernel("apply"), psi, out, between, True, *self.data, wait=wait)
+        kernel, *arguments = self._application(between, True)
+        number = apply_inner(self.kernel(kernel), psi, out, *arguments, wait=wait)
         return out, self.of_one_vector(number)
 
     def hop(
@@ -154,13 +155,14 @@ class Dirac:
             raise LayoutError(
                 f"a hop leads from {psi.over} sites to {psi.over.opposite} ones, and {out.name} lives on {out.over}"
             )
+        read = self.first_step(psi, dagger)
         if plus is None and scale == 1:
-            self.kernel("hop")(out, psi, dagger, *self.data)
+            self.kernel("hop")(out, read, dagger, *self.data)
         elif plus is None:
-            self.kernel("scaled_hop")(out, psi, scale, dagger, *self.data)
+            self.kernel("scaled_hop")(out, read, scale, dagger, *self.data)
         else:
             self._check(plus)
-            self.kernel("sum")(out, plus, psi, times, scale, dagger, *self.data)
+            self.kernel("sum")(out, plus, read, times, scale, dagger, *self.data)
         return out
 
     def diagonal(self, psi: Field, out: Field | None = None, dagger: bool = False) -> Field:
@@ -210,6 +212,11 @@ class Dirac:
         if name not in functions:
             functions[name] = site_function(_with_names(KERNELS[name](kind), kind, name))
         return functions[name]
+
+    def first_step(self, psi: Field, dagger: bool) -> Field:
+        """What `hop_at` reads for B psi, or for B^dagger psi: psi itself. Where two steps take less than one, a subclass takes the first one here,
+        into a field that it keeps, and states the second one as `hop_at`."""
+        return psi
 
     def of_one_vector(self, number: Any) -> Any:
         """An inner product; where members of a batch are joined, and so are one vector, the sum of those of the members."""
@@ -264,8 +271,16 @@ class Dirac:
     def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
         self._check_all_sites(psi)
         out = self._out(psi, out)
-        self.kernel("apply")(out, psi, dagger, *self.data)
+        kernel, *arguments = self._application(psi, dagger)
+        self.kernel(kernel)(out, *arguments)
         return out
+
+    def _application(self, psi: Field, dagger: bool) -> tuple[Any, ...]:
+        """The last kernel of D psi, or D^dagger psi, and what it takes behind its result; the one in front of it has run."""
+        read = self.first_step(psi, dagger)
+        if read is psi:
+            return "apply", psi, dagger, *self.data
+        return "apply_second_step", psi, read, dagger, *self.data
 
     def _out(self, psi: Field, out: Field | None) -> Field:
         """The field that a result is written to. Raises LayoutError."""
@@ -343,6 +358,13 @@ def _apply(D: Any) -> Callable[..., None]:
     return apply
 
 
+def _apply_second_step(D: Any) -> Callable[..., None]:
+    def apply_second_step(X: Any, out: Any, psi: Any, read: Any, dagger: bool, *data: Any) -> None:
+        out[X] = D.diagonal_at(X, psi, dagger, *data) + D.hop_at(X, read, dagger, *data)
+
+    return apply_second_step
+
+
 def _hop(D: Any) -> Callable[..., None]:
     def hop(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
         out[X] = D.hop_at(X, psi, dagger, *data)
@@ -415,6 +437,7 @@ def _difference(D: Any) -> Callable[..., None]:
 
 KERNELS: dict[str, Callable[[Any], Callable[..., None]]] = {
     "apply": _apply,  # A psi + B psi
+    "apply_second_step": _apply_second_step,  # A psi + B psi, whose first step has been taken
     "hop": _hop,  # B psi
     "scaled_hop": _scaled_hop,  # b B psi
     "sum": _sum,  # a chi + b B psi

@@ -7,7 +7,8 @@ With D_W the Wilson operator of mass -M5, D_plus = 1 + b D_W and D_minus = 1 - c
 
 where the terms that join the two ends of the fifth direction, 0 and Ls - 1, have the factor -m. b = 1, c = 0 is the operator of Y. Shamir, Nucl.
 Phys. B 406 (1993) 90; other b and c are those of R. C. Brower, H. Neff and K. Orginos, arXiv:1206.5214. With d directions and e = d - M5 the diagonal is
-(1 + b e) - (1 - c e) Lambda, which joins members of the batch, and the hop is -H (b + c Lambda) / 2 with the H of `wilson_hop_at`.
+(1 + b e) - (1 - c e) Lambda, which joins members of the batch, and the hop is -H (b + c Lambda) / 2 with the H of `wilson_hop_at`. Where c is not
+zero it is two kernels: a single one would read three slices at each neighbour, and for the adjoint compute H^dagger of three.
 
 A quark of four dimensions lives on the two ends: D x = source(eta) gives q = physical(x) = (D4^-1 - 1) eta / (1 - m), with
 
@@ -130,19 +131,13 @@ class DomainWallDirac(Dirac):
         c5: Any,
         inverse: Any,
     ) -> Value:
-        """-H (b + c Lambda) psi / 2 at the site X, or -(b + c Lambda^dagger) H^dagger psi / 2."""
+        """-b H psi / 2 at the site X, or -b H^dagger psi / 2. Where c is not zero, the second step of a hop: -H chi / 2 of chi = (b + c Lambda)
+        psi, or (b + c Lambda^dagger) chi of chi = -H^dagger psi / 2."""
         if c5 is None:
             return (-0.5 * b5) * wilson_hop_at(X, psi, U, -1 if dagger else 1)
-        slices = inverse.shape[0]
         if not dagger:
-            summed = _Reader(psi, lambda x: b5 * psi[x] + c5 * joined_slices(X, psi, mass, slices, False, x))
-            return -0.5 * wilson_hop_at(X, summed, U)
-
-        def adjoint_hop(s: Any) -> Value:
-            return wilson_hop_at(X, _Reader(psi, lambda x: psi[x, s]), U, -1)
-
-        here = wilson_hop_at(X, psi, U, -1)
-        return -0.5 * (b5 * here + c5 * _joined(X, adjoint_hop, mass, slices, True))
+            return -0.5 * wilson_hop_at(X, psi, U)
+        return b5 * psi[X] + c5 * joined_slices(X, psi, mass, inverse.shape[0], True)
 
     @staticmethod
     def inverse_at(
@@ -167,6 +162,18 @@ class DomainWallDirac(Dirac):
                 terms = terms + where(around, -mass, 1.0) * inverse[k] * psi[X, s + step * k][:, spins]
             chiral.append(terms)
         return concatenate(chiral, axis=1)
+
+    def first_step(self, psi: Field, dagger: bool) -> Field:
+        """psi; where c is not zero (b + c Lambda) psi, or -H^dagger psi / 2: a site then takes the links once, not for three slices."""
+        if not self.c:
+            return psi
+        over = psi.over if not dagger or psi.over is ALL else psi.over.opposite
+        read = self._kept.like(f"first step {dagger} {over}", psi, over)
+        if dagger:
+            _adjoint_hop(read, psi, self.links)
+        else:
+            _mix(read, psi, self.mass, self.b, self.c, self.Ls)
+        return read
 
     def check_inverse(self) -> None:
         """Raises LayoutError where the diagonal has no inverse."""
@@ -251,17 +258,11 @@ class DomainWallDirac(Dirac):
             )
 
 
-def joined_slices(X: Any, psi: Any, mass: Any, slices: int, dagger: bool = False, at: Any = None) -> Value:
-    """Lambda psi, or Lambda^dagger psi, at the member of the site X: that of X, or of the site `at`."""
-    x = X if at is None else at
-    return _joined(X, lambda s: psi[x, s], mass, slices, dagger)
-
-
-def _joined(X: Any, value_of: Callable[[Any], Value], mass: Any, slices: int, dagger: bool) -> Value:
-    """Lambda of the spinors that `value_of(s)` gives for slices."""
+def joined_slices(X: Any, psi: Any, mass: Any, slices: int, dagger: bool = False) -> Value:
+    """Lambda psi, or Lambda^dagger psi, at the member of the site X."""
     s = X.member
-    ahead = where(s == slices - 1, -mass, 1.0), value_of(s + 1)
-    behind = where(s == 0, -mass, 1.0), value_of(s - 1)
+    ahead = where(s == slices - 1, -mass, 1.0), psi[X, s + 1]
+    behind = where(s == 0, -mass, 1.0), psi[X, s - 1]
     plus, minus = (ahead, behind) if dagger else (behind, ahead)
     return concatenate([plus[0] * plus[1][:, :2], minus[0] * minus[1][:, 2:]], axis=1)
 
@@ -275,6 +276,16 @@ class _Reader:
 
     def __getitem__(self, x: Any) -> Value:
         return self._value_at(x)
+
+
+@site_function
+def _mix(X: Any, out: Any, psi: Any, mass: Any, b: Any, c: Any, Ls: Any) -> None:
+    out[X] = b * psi[X] + c * joined_slices(X, psi, mass, Ls)
+
+
+@site_function
+def _adjoint_hop(X: Any, out: Any, psi: Any, U: Any) -> None:
+    out[X] = -0.5 * wilson_hop_at(X, psi, U, -1)
 
 
 @site_function

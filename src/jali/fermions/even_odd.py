@@ -135,10 +135,11 @@ class EvenOdd:
         D, data = self.D, self.D.data
         if self.symmetric and dagger:
             inverse = D.diagonal_inverse(psi, self._kept.like("inverse here", psi, self.over), True)
-            return "sum", psi, self._inverse_of_hop(inverse, True), 1.0, -1.0, True, *data
+            read = D.first_step(self._inverse_of_hop(inverse, True), True)
+            return "sum", psi, read, 1.0, -1.0, True, *data
         between = self._inverse_of_hop(psi, dagger)
         if not self.symmetric:
-            return "diagonal_and_hop", psi, between, dagger, *data
+            return "diagonal_and_hop", psi, D.first_step(between, dagger), dagger, *data
         if not D.joins_members:
             return "one_and_inverse", psi, between, dagger, *data
         hopped = D.hop(between, self._kept.like("hopped here", psi, self.over))
