@@ -339,7 +339,8 @@ def test_products_are_exact_to_their_roundings(one, other):
         a, b = LATTICE.scalars(x), LATTICE.scalars(y)
         bound = 2 * (inner + 2) * EPS * (abs(x) @ abs(y))
         assert np.all(abs((a @ b).read() - exactly(x) @ exactly(y)) <= bound)
-        assert np.array_equal((b.T @ a.T).T.read(), (a @ b).read())
+        if "real" in (one, other):  # a product of two complex numbers rounds one of its terms alone: the first factor's real part's
+            assert np.array_equal((b.T @ a.T).T.read(), (a @ b).read())
         assert np.array_equal((a @ b[:, 0]).read(), (a @ b).read()[:, 0])
         assert np.array_equal((a[0] @ b).read(), (a @ b).read()[0])
         assert complex(a[0] @ b[:, 0]) == (a @ b).read()[0, 0]
