@@ -363,6 +363,9 @@ def test_all_members_are_one_vector_for_conjugate_gradients():
         p = r + np.vdot(r, r).real / rr * p
         residuals.append(np.sqrt(np.vdot(r, r).real / start))
     assert found.residuals[:9] == pytest.approx(residuals, rel=1e-8)
+    for operator in (D, D.dagger):
+        with pytest.raises(SolverError, match="^p.dagger A p = .* the operator is not Hermitian"):
+            cg(operator, b)
     with pytest.raises(SolverError):
         cg(lambda x, y: D.normal(x, y), D.adjoint(b), maxiter=100)
     b[0, 0, 0, 0, 0, 0, 0] = np.inf

@@ -308,6 +308,11 @@ class Adjoint:
         """D."""
         return self._D
 
+    @property
+    def joins_members(self) -> bool:
+        """Whether D joins members of a batch, which then are one vector."""
+        return self._D.joins_members
+
     def apply(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger psi."""
         return self._D.adjoint(psi, out)
