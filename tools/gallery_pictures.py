@@ -261,6 +261,36 @@ def wilson_cg() -> Figure:
     return figure
 
 
+def free_pion() -> Figure:
+    found, _ = run("free_pion.py")
+    figure, axis = axes()
+    for name, (D, element, exact) in found["cases"].items():
+        if name != "clover":  # without a field it is Wilson's
+            (line,) = axis.plot(exact, linewidth=0.8)
+            axis.plot(found["correlator"](D, element), "o", color=line.get_color(), markersize=4, label=name)
+    axis.set(title="the pion of free quarks", xlabel="t", yscale="log", ylim=(3e-3, 3))
+    axis.legend()
+    return figure
+
+
+def dirac_operator() -> Figure:
+    found, _ = run("dirac_operator.py")
+    figure, axis = axes()
+    for name, history in found["histories"].items():
+        axis.semilogy(np.array(history) / history[0], label=name)
+    axis.set(title="residual of the normal equations", xlabel="iterations")
+    axis.legend()
+    return figure
+
+
+def pion_from_file() -> Figure:
+    found, _ = run("pion_from_file.py")
+    figure, axis = axes()
+    axis.semilogy(found["C"], "o", color=MEAN, markersize=4)
+    axis.set(title="the pion's correlator on one configuration", xlabel="t")
+    return figure
+
+
 def smooth() -> Figure:
     dims = (40, 30, 20)
     volume = np.sin(sum(np.ix_(*(np.linspace(0, 3, n) for n in dims))))
@@ -342,6 +372,9 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "su2_higgs.py": su2_higgs,
     "u1_2d.py": u1_2d,
     "wilson_cg.py": wilson_cg,
+    "dirac_operator.py": dirac_operator,
+    "free_pion.py": free_pion,
+    "pion_from_file.py": pion_from_file,
     "pion_from_ensemble.py": pion,
     "phi4.py": phi4,
     "momentum_correlator.py": momentum_correlator,

@@ -14,11 +14,17 @@ from programs import need_mpi, run_jali, run_program
 from jali.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "io"))
+
+from handmade import shared_file
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONG = (
     "gradient_flow",
     "ising",
     "momentum_correlator",
+    "free_pion",
+    "dirac_operator",
     "phi4",
     "waves",
     "o3_overrelaxation",
@@ -32,6 +38,8 @@ LONG = (
 
 # What a run must print beside ending with status 0, which the example's own check against the exact result decides.
 EXPECTED = {
+    "dirac_operator": r"asymmetric +2\d iterations.*\nsymmetric +2\d iterations",
+    "free_pion": r"staggered +C\(1\.\.4\) = 0\.487732 .* \d\.\de-1[3-7]",
     "gradient_flow": r"t0 / a\^2 = 1\.\d+",
     "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
     "ising": r"beta 0\.44\d+",
@@ -39,6 +47,7 @@ EXPECTED = {
     "o3_overrelaxation": r"beta 2.0: <s.s'> 0\.53\d+.* exact 0\.537315",
     "phi4": r"free correlator at t = 3",
     "pion_from_ensemble": r"by a gauge transformation \d\.\de-(09|1\d)",
+    "pion_from_file": r"largest residual \d\.\de-1[0-3]",
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
     "potts": r"q = 3: bonds 0\.7[89]\d+.* exact 0\.788675",
     "red_black": r"red-black +200 sweeps.*difference \d\.\de-09",
@@ -89,6 +98,12 @@ def test_example_that_is_given_less_to_do_runs_and_its_check_holds(name, tmp_pat
         run_jali("run", ROOT / "examples" / "su3.toml", "--output", *arguments, *words)
     output = run(ROOT / "examples" / f"{name}.py", 1, *arguments)
     assert re.search(EXPECTED[name], output), output
+
+
+def test_the_pion_of_a_file_is_the_known_one():
+    """C(0), C(1), C(2) of clover quarks with kappa 0.13 and c 1.5, by an independent program."""
+    output = run(ROOT / "examples" / "pion_from_file.py", 1, str(shared_file("nersc.l8t4b3360")))
+    assert re.findall(r"C = (\S+)", output)[:3] == ["1.195380901", "0.087272888", "0.024305806"], output
 
 
 @pytest.mark.mpi

@@ -53,8 +53,9 @@ def wilson_mass(name: str, ndim: int, mass: Any, kappa: Any, weight: float | Non
     Raises ParameterError unless one of them is given, a real finite number.
     """
     if (mass is None) == (kappa is None):
-        given = "both" if mass is not None else "neither"
-        raise ParameterError(f"{name} takes mass= or kappa=, and {given} of them is given")
+        raise ParameterError(
+            f"{name} takes mass= or kappa=, {'not both' if mass is not None else 'and neither is given'}"
+        )
     what, value = ("mass", mass) if kappa is None else ("kappa", kappa)
     if not isinstance(value, int | float | np.number) or isinstance(value, complex | np.complexfloating):
         raise ParameterError(f"the {what} is a real number, not {value_shown(value)}")
