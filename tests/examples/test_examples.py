@@ -14,10 +14,6 @@ from programs import need_mpi, run_jali, run_program
 from jali.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "io"))
-
-from handmade import shared_file
-
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONG = (
     "gradient_flow",
@@ -100,8 +96,11 @@ def test_example_that_is_given_less_to_do_runs_and_its_check_holds(name, tmp_pat
     assert re.search(EXPECTED[name], output), output
 
 
-def test_the_pion_of_a_file_is_the_known_one():
+def test_the_pion_of_a_file_is_the_known_one(monkeypatch):
     """C(0), C(1), C(2) of clover quarks with kappa 0.13 and c 1.5, by an independent program."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "io"))
+    from handmade import shared_file
+
     output = run(ROOT / "examples" / "pion_from_file.py", 1, str(shared_file("nersc.l8t4b3360")))
     assert re.findall(r"C = (\S+)", output)[:3] == ["1.195380901", "0.087272888", "0.024305806"], output
 
