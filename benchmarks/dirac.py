@@ -2,7 +2,7 @@
 fields shares links.
 
 For each operator and format: the time of a kernel on half of the sites, its compulsory bytes (fields once, links of both colours once) over
-the bandwidth of a copy in the same run, and the throughput of a member of a batch. Links have 12 reals where the group allows it; HISQ's fat and long
+the bandwidth of a copy in the same run, and the throughput of a member of a batch. Links have 12 reals where they are unitary; HISQ's fat and long
 links have 18. `--device cpu` runs on one core; `JALI_TUNE=now` finds the fastest launches first.
 """
 
@@ -10,67 +10,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable
-from typing import Any
 
-from half_lattice import FORMATS, REPEATED, copy_rate, seconds
+from half_lattice import REPEATED, copy_rate, seconds
 
 import jali
-from jali import EVEN, ODD, SU, Field, Lattice
+from jali import Lattice
+from jali.bench.operators import FORMATS, OPERATORS, compulsory_bytes, links_of, operator_case
 from jali.bench.timing import pin
-from jali.fermions import (
-    HISQ,
-    CloverDirac,
-    DomainWallDirac,
-    Staggered,
-    TwistedCloverDirac,
-    TwistedMassDirac,
-    WilsonDirac,
-    hisq_links,
-)
-from jali.gauge import GaugeField
-
-LS = 12
-
-
-def domain_wall(U: Any, links: list[Field], storage: Any) -> Any:
-    return DomainWallDirac(links, 0.1, 1.8, Ls=LS)
-
-
-def hisq(U: Any, links: list[Field], storage: Any) -> Any:
-    D = HISQ(hisq_links(U), 0.1, epsilon=0.0)
-    if storage is not None:
-        stored = [[f.like(storage=storage).assign(f) for f in fields] for fields in (D.links, D.long)]
-        D.links, D.long = stored
-    return D
-
-
-# an operator of links in double or single precision, of the same ones as they are stored, and of a storage for other fields; its kernel
-OPERATORS: dict[str, tuple[Callable[..., Any], str]] = {
-    "Wilson hop": (lambda U, links, storage: WilsonDirac(links, 0.1), "hop"),
-    "Wilson": (lambda U, links, storage: WilsonDirac(links, 0.1), "inverse_of_hop"),
-    "clover": (
-        lambda U, links, storage: CloverDirac(links, 0.1, csw=1.2, storage=storage),
-        "inverse_of_hop",
-    ),
-    "twisted mass": (lambda U, links, storage: TwistedMassDirac(links, 0.1, mu=0.2), "inverse_of_hop"),
-    "twisted clover": (
-        lambda U, links, storage: TwistedCloverDirac(links, 0.1, mu=0.2, csw=1.2, storage=storage),
-        "inverse_of_hop",
-    ),
-    "staggered": (lambda U, links, storage: Staggered(links, 0.1), "hop"),
-    "HISQ": (hisq, "hop"),
-    "domain wall": (domain_wall, "hop"),
-}
-
-
-def compulsory_bytes(kernel: Any) -> int:
-    """Of a site of the kernel's colour: what is written and read there, and what is read at both colours once for each."""
-    sizes = [f.storage.site_bytes for f in kernel.fields]
-    total = sum(sizes[slot] for slot in kernel.text.analysis.writes)
-    for slot, offsets in kernel.text.analysis.reads.items():
-        total += sizes[slot] * len({sum(offset) % 2 for offset in offsets})
-    return total
 
 
 def main() -> None:
@@ -88,43 +34,42 @@ def main() -> None:
     print(f"copy: {rate / 1e12:.3f} TB/s on {options.device}", flush=True)
     for extent in map(int, options.extents.split(",")):
         lattice = Lattice(*[extent] * 4, device=options.device)
-        for name in options.formats.split(","):
-            precision, storage, of_links = FORMATS[name]
-            U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
-            links = [u.like(storage=of_links).assign(u) for u in U.fields]
-            for operator in options.operators.split(","):
-                make, form = OPERATORS[operator]
-                D = make(U, links, storage)
+        for format in options.formats.split(","):
+            U, links = links_of(lattice, format)
+            for name in options.operators.split(","):
                 single = 0.0
-                for batch in [LS] if D.joins_members else [int(b) for b in options.batches.split(",")]:
-                    kind = {"precision": precision, "storage": storage, "batch": batch or None}
-                    even, odd = (Field(lattice, D.element, over=over, **kind) for over in (EVEN, ODD))
-                    even[...] = 1.0
-                    kernel = D.kernel(form)
+                for batch in map(int, options.batches.split(",")):
+                    case = operator_case(name, U, links, format, batch or None)
+                    if case.D.joins_members and single:
+                        continue  # its batch is the fifth direction
 
-                    def turns(calls, kernel=kernel, even=even, odd=odd, D=D):
+                    def turns(calls, case=case):
                         for _ in range(calls // 2):
-                            kernel(odd, even, False, *D.data)
-                            kernel(even, odd, False, *D.data)
+                            case.kernel(*case.arguments(case.odd, case.even))
+                            case.kernel(*case.arguments(case.even, case.odd))
 
                     turns(2)
                     calls = REPEATED if lattice.gpu is not None else REPEATED // 10
                     repeat = functools.partial(turns, calls)
                     call = jali.graph(repeat, lattice).run if lattice.gpu is not None else repeat
                     time_of_call = seconds(call, lattice, options.rounds) / calls
-                    (bound,) = kernel.kernels(odd, even, False, *D.data)
-                    least = lattice.volume // 2 * compulsory_bytes(bound)
-                    each = time_of_call / (batch or 1)
-                    single = single or each
-                    remark = (
-                        f"{single / each:.2f} times the throughput of one"
-                        if batch and not D.joins_members
-                        else ""
+                    (bound,) = case.kernel.kernels(*case.arguments(case.odd, case.even))
+                    sites, members = lattice.volume // 2, case.even.batch or 1
+                    least, flops = sites * compulsory_bytes(bound), sites * bound.cost.flops
+                    single = single or time_of_call / members
+                    what = (
+                        f"{members} slices"
+                        if case.D.joins_members
+                        else f"batch of {batch}"
+                        if batch
+                        else "one"
                     )
-                    what = f"Ls = {batch}" if D.joins_members else f"batch of {batch}" if batch else "one"
+                    remark = f"{single * members / time_of_call:.2f} times the throughput of one" * bool(
+                        batch and not case.D.joins_members
+                    )
                     print(
-                        f"{extent}^4 {name:8s} {operator:15s} {what:11s} {1e6 * time_of_call:9.2f} us  "
-                        f"{least / time_of_call / rate:6.1%} of copy  {bound.cost.flops * lattice.volume / 2 / time_of_call / 1e9:8.1f} Gflop/s  {remark}",
+                        f"{extent}^4 {format:8s} {name:15s}{what:11s}{1e6 * time_of_call:9.2f} us {least / sites:6.0f} bytes  "
+                        f"{least / time_of_call / rate:6.1%} of copy {flops / time_of_call / 1e9:8.1f} Gflop/s  {remark}",
                         flush=True,
                     )
 

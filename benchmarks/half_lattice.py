@@ -14,17 +14,12 @@ import numpy as np
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Spinor, Vector
+from jali.bench.operators import FORMATS
 from jali.bench.timing import pin
 from jali.fermions import wilson_hop_at
 from jali.gauge import GaugeField
 from jali.lattice.algebra import copy
 
-FORMATS = {  # precision, storage of spinors, storage of links
-    "float64": ("float64", None, "float64-12"),
-    "float32": ("float32", None, "float32-12"),
-    "float16": ("float32", "float16", "float16-12"),
-    "fixed16": ("float32", "fixed16", "fixed16-12"),
-}
 REPEATED = 100  # hops of a graph; a tenth of a round on a host
 
 

@@ -24,6 +24,8 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.bench.collectives import Timing
 from jali.bench.journal import Journal
+from jali.bench.operators import FORMATS, OPERATORS, links_of, operator_case
+from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.errors import DeviceError, ParameterError
 from jali.fermions.wilson import wilson_at
 from jali.gauge import SU, GaugeField
@@ -121,16 +123,37 @@ KERNELS: dict[str, Callable[[Lattice, str], Case]] = {
 }
 
 
+def _operator(name: str, lattice: Lattice, format: str) -> Case:
+    """From even to odd sites, as even-odd forms hop."""
+    case = operator_case(name, *links_of(lattice, format), format)
+    return Case(
+        f"{name} in {format}",
+        lattice,
+        FORMATS[format].precision,
+        [case.even],
+        lambda: case.kernel.bind(*case.arguments(case.odd, case.even)),
+        case.odd,
+        case.links,
+    )
+
+
 def make_case(
     kernel: str, local: Sequence[int], grid: Sequence[int], device: str, precision: str = "float64"
 ) -> Case:
-    """A kernel by name on a lattice of these local extents. Collective.
+    """A kernel by name on a lattice of these local extents, or a Dirac operator of `jali.bench.operators`, for which `precision` may also be
+    another of its formats. Collective.
 
     Raises ParameterError: no such kernel, too few dimensions for it, a grid that splits nothing or does not fit the ranks.
     """
     ranks = jali.comm.current()
-    if kernel not in KERNELS:
-        raise ParameterError(f"no kernel {kernel!r} is measured here; there are {', '.join(KERNELS)}")
+    if kernel not in KERNELS and kernel not in OPERATORS:
+        raise ParameterError(
+            f"no kernel {kernel!r} is measured here; there are {', '.join((*KERNELS, *OPERATORS))}"
+        )
+    if kernel in KERNELS and precision not in IEEE_PRECISIONS:
+        raise ParameterError(f"{precision} is a format of operators, and {kernel!r} is none")
+    if kernel in OPERATORS and len(local) != 4:
+        raise ParameterError(f"the operator {kernel!r} is measured in 4 directions, not in {len(local)}")
     if len(local) != len(grid):
         raise ParameterError(
             f"local extents {tuple(local)} and grid {tuple(grid)} have different numbers of directions"
@@ -144,7 +167,10 @@ def make_case(
     if ranks.size == 1:
         raise ParameterError("one rank has no halos to exchange; start some, like -n 2")
     extents = [n * g for n, g in zip(local, grid, strict=True)]
-    return KERNELS[kernel](Lattice(extents, grid=grid, device=device), precision)
+    lattice = Lattice(extents, grid=grid, device=device)
+    if kernel in OPERATORS:
+        return _operator(kernel, lattice, precision)
+    return KERNELS[kernel](lattice, precision)
 
 
 # --- time ---------------------------------------------------------------------------------------------------

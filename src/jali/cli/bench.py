@@ -35,7 +35,18 @@ OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
     "arrays": ("against", "cases", "rounds", "dims", "dtype"),
     "fft": ("against", "providers", "engine", "pieces", "rounds", "seconds", "dims", "dtype", "grid"),
-    "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
+    "halo": (
+        "kernel",
+        "operator",
+        "format",
+        "local",
+        "grid",
+        "precision",
+        "policies",
+        "rounds",
+        "seconds",
+        "no_graphs",
+    ),
     "compare": ("cases", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
 }
 
@@ -146,6 +157,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     halo = parser.add_argument_group("halo")
     halo.add_argument(
         "--kernel", default="staple", metavar="NAME", help="staple (default), plaquette, wilson or laplace"
+    )
+    halo.add_argument(
+        "--operator",
+        metavar="NAME",
+        help="a Dirac operator between half fields in place of a kernel: wilson-dirac, clover, twisted-mass, twisted-clover, staggered, hisq, "
+        "domain-wall; wilson-hop without the inverse diagonal",
+    )
+    halo.add_argument(
+        "--format", choices=("float64", "float32", "float16", "fixed16"), help="of an operator's fields"
     )
     halo.add_argument(
         "--local",
@@ -329,12 +349,14 @@ def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
     if arguments.rounds < 1 or not 0 < arguments.seconds < math.inf:
         raise ParameterError("give --rounds 1 or more and a positive number of --seconds")
     grid = arguments.grid or [1] * (len(arguments.local) - 1) + [ranks.size]
+    if arguments.format and not arguments.operator:
+        raise ParameterError("--format is that of an --operator; a kernel has a --precision")
     case = halo.make_case(
-        arguments.kernel,
+        arguments.operator or arguments.kernel,
         arguments.local,
         grid,
         default_device() if arguments.device is None else arguments.device,
-        arguments.precision,
+        arguments.format or arguments.precision,
     )
     report = halo.measure(
         case,

@@ -115,6 +115,8 @@ def _read(manifest: str) -> list[SavedConfiguration]:
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{manifest} is not a table: byte {error.start} is not UTF-8 text") from None
     lines = text.split("\n")[:-1]  # what follows the last end of a line is being written
+    if not lines and ",".join(COLUMNS).startswith(text):
+        return []  # so is the header
     if not lines or lines[0] != ",".join(COLUMNS):
         found = repr(lines[0]) if lines else "nothing"
         raise FileFormatError(f"{manifest}, line 1: the header is {shown(found)}, not {','.join(COLUMNS)!r}")
