@@ -202,6 +202,13 @@ def test_fields_that_do_not_fit_are_refused():
         D.apply(psi, psi)
     with pytest.raises(jali.LayoutError, match="3 link fields on a lattice of 4 dimensions"):
         WilsonDirac(D.links[:3], 0.1)
+    other, tall = random_links(lattice, 3, 1)[0], Field(lattice, jali.Matrix(2, 1))
+    for links, match in (
+        ([*D.links[:2], other, D.links[3]], r"all of one size \(2\), and those of direction 2 are SU\(3\)"),
+        ([tall] * 4, r"all of one size \(2\), and those of direction 0 are Matrix\(2, 1\)"),
+    ):
+        with pytest.raises(jali.LayoutError, match=match):
+            WilsonDirac(links, 0.1)
 
 
 def test_open_links_and_open_spinors_belong_together():

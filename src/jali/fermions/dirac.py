@@ -84,6 +84,11 @@ class Dirac:
         if len(self.links[0].element.type.shape) != 2:
             raise LayoutError(f"the links are matrices, not {self.links[0].element}")
         self.colours = int(self.links[0].element.type.shape[0])
+        for mu, link in enumerate(self.links):
+            if link.element.type.shape != (self.colours, self.colours):
+                raise LayoutError(
+                    f"the links are square matrices, all of one size ({self.colours}), and those of direction {mu} are {link.element}"
+                )
         self.element = element if isinstance(element, Element) else element(self.colours)
         self._kept = KeptFields()
 
