@@ -416,6 +416,7 @@ def test_flops_are_those_of_the_formula():
 def test_mistakes_are_reported():
     lattice = Lattice(4, 4, 4, 4)
     U = unit_links(lattice, 3)
+    few = [Field(lattice, SU(3), storage="float16-12") for _ in U]
     D, other = Staggered(U, 0.1), random_matrices(Lattice(4, 4), 3, 1)
     for error, act, match in (
         (LayoutError, lambda: Staggered(3, 0.1), "a GaugeField or a list of one field per direction, not 3"),
@@ -449,6 +450,16 @@ def test_mistakes_are_reported():
             LayoutError,
             lambda: ImprovedStaggered(U, unit_links(lattice, 2), 0.1),
             "fat and long links do not fit",
+        ),
+        (
+            LayoutError,
+            lambda: ImprovedStaggered(few, U, 0.1),
+            r"fat links are .* not unitary: float16-12 keeps too few.* direction 0 need a field of Matrix\(3, 3\), such as of float16",
+        ),
+        (
+            LayoutError,
+            lambda: ImprovedStaggered(U, few, 0.1),
+            "long links are .* not unitary: float16-12 keeps too few",
         ),
         (
             LayoutError,

@@ -15,7 +15,7 @@ import numbers
 from typing import Any
 
 from jali.beside import made_of
-from jali.codegen.types import Vector
+from jali.codegen.types import Matrix, Vector
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.dirac import Dirac
@@ -144,6 +144,13 @@ class ImprovedStaggered(Staggered):
     def __init__(self, fat: Any, long: Any, mass: float, *, phases: str = "x first"):
         super().__init__(checked_links(fat), mass, phases=phases)
         self.long = checked_links(long)
+        for what, links in (("fat", self.links), ("long", self.long)):
+            for mu, link in enumerate(links):
+                if not link.stored.packing.exact:
+                    raise LayoutError(
+                        f"{what} links are sums or multiples of products of links, and not unitary: {link.stored} keeps too few of their numbers. "
+                        f"Those of direction {mu} need a field of {Matrix(self.colours)}, such as of {str(link.stored).rpartition('-')[0]}"
+                    )
         near, far = self.links[0], self.long[0]
         if far.lattice is not near.lattice or far.element.type.shape != near.element.type.shape:
             raise LayoutError(
