@@ -14,6 +14,7 @@ BYTES = {  # in double precision: two spinors, eight links of 12 reals; blocks o
     "wilson-hop": 8 * (48 + 96),
     "wilson-dirac": 8 * (48 + 96),
     "clover": 8 * (48 + 96 + 72),
+    "clover-compressed": 8 * (48 + 96 + 54),
     "twisted-mass": 8 * (48 + 96),
     "twisted-clover": 8 * (48 + 96 + 144),
     "staggered": 8 * (12 + 96),

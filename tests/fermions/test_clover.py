@@ -191,6 +191,29 @@ def test_dense_matrices_have_the_determinant_and_the_inverse(n):
         assert np.allclose(x[...].ravel(), expected, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("inverse", ["stored", "cholesky"])
+def test_a_compressed_operator_keeps_three_quarters_of_the_numbers_and_is_the_same(setting, inverse):
+    D = setting
+    spinors = [random_spinor(D.lattice, 3, 7, boundary={3: "antiperiodic"})]
+    C = CloverDirac(D.links, D.mass, D.csw, compressed=True, inverse=inverse)
+    one = CloverDirac(D.links, D.mass, D.csw, inverse=inverse)
+    assert sum(f.storage.site_bytes for f in C._blocks) == 0.75 * sum(
+        f.storage.site_bytes for f in one.blocks
+    )
+    for act in (
+        lambda A: A @ spinors[0],
+        lambda A: A.dagger @ spinors[0],
+        lambda A: A.diagonal_inverse(spinors[0]),
+        lambda A: A.even_odd(form="symmetric").apply(spinors[0].on(ODD)),
+        *(lambda A, k=k: A.blocks[k] for k in range(2)),
+    ):
+        found, known = act(C)[...], act(one)[...]
+        assert np.abs(found - known).max() < 1e-14 * np.abs(known).max()
+    assert C.log_det(EVEN) == pytest.approx(one.log_det(EVEN), rel=1e-14)
+    C.mass = one.mass = 0.7
+    assert np.allclose((C @ spinors[0])[...], (one @ spinors[0])[...], rtol=0, atol=1e-12)
+
+
 def test_blocks_follow_links_and_numbers():
     lattice = Lattice(4, 2, 2, 4)
     U = GaugeField(lattice, SU(2)).hot_start(seed=1)

@@ -65,6 +65,12 @@ OPERATORS = {
     "clover": Measured(
         lambda U, links, storage: CloverDirac(links, MASS, CSW, storage=storage), "inverse_of_hop"
     ),
+    "clover-compressed": Measured(  # blocks of 54 numbers, factored in the kernel
+        lambda U, links, storage: CloverDirac(
+            links, MASS, CSW, storage=storage, compressed=True, inverse="cholesky"
+        ),
+        "inverse_of_hop",
+    ),
     "twisted-mass": Measured(lambda U, links, storage: TwistedMassDirac(links, MASS, MU), "inverse_of_hop"),
     "twisted-clover": Measured(
         lambda U, links, storage: TwistedCloverDirac(links, MASS, MU, CSW, storage=storage), "inverse_of_hop"

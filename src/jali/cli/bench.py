@@ -161,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     halo.add_argument(
         "--operator",
         metavar="NAME",
-        help="a Dirac operator between half fields in place of a kernel: wilson-dirac, clover, twisted-mass, twisted-clover, staggered, hisq, "
+        help="a Dirac operator between half fields in place of a kernel: wilson-dirac, clover, clover-compressed, twisted-mass, twisted-clover, staggered, hisq, "
         "domain-wall; wilson-hop without the inverse diagonal",
     )
     halo.add_argument(

@@ -28,6 +28,7 @@ from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 
 INVERSES = ("stored", "cholesky")
+PAULI = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]])
 
 
 # ---- formulas at a site --------------------------------------------------------------------------------------
@@ -49,20 +50,49 @@ def _plaquette(X: Any, U: Any, steps: Any) -> Value:
     return (links[0] * links[1]) * (links[2] * links[3])
 
 
+def clover_terms_at(X: Any, U: Any, coefficients: Any, opened: Any) -> list[Value]:
+    """E_1, E_2, E_3 of chirality 1, then of -1, at the site X, for use inside site functions: A = m + d + sum_k sigma_k E_k with Pauli matrices of
+    spin and Hermitian matrices of colour. `coefficients` are c_sw of the planes mu < nu, `opened` the open directions.
+    """
+    terms = [jali.zero(U[0].element) for _ in range(6)]
+    for k, (mu, nu) in enumerate(X.planes()):
+        Q = leaves_at(X, U, mu, nu)
+        F = (coefficients[k] / 8) * _inside(X, opened, Q - Q.dagger())
+        spins = (gamma[mu] * gamma[nu]).dense()
+        for j in range(6):
+            half = slice(2 * (j // 3), 2 * (j // 3) + 2)
+            factor = -0.25 * np.trace(
+                PAULI[j % 3] @ spins[half, half]
+            )  # half of -1/2 times its part along sigma
+            if factor != 0:
+                terms[j] = terms[j] + complex(factor) * F
+    return [term.hermitian() for term in terms]
+
+
+def block_of(terms: Any, diagonal: Any) -> Value:
+    """diagonal + sum_k sigma_k E_k: the block of A of a chirality, whose rows are 2 c + s for colour c and spin s."""
+    E1, E2, E3 = terms
+    n = E1.shape[0]
+    up, down = diagonal * jali.identity(n) + E3, diagonal * jali.identity(n) - E3
+    spins = [[up, E1 - 1j * E2], [E1 + 1j * E2, down]]
+    rows = [[spins[s][t][c, d] for d in range(n) for t in range(2)] for c in range(n) for s in range(2)]
+    return jali.matrix(rows)
+
+
+def block_at(X: Any, blocks: Any, k: int) -> Value:
+    """The block of chirality 1 (k = 0) or -1 (k = 1) at the site X: of two fields of blocks, or of six fields of terms and m + d."""
+    if len(blocks) == 2:
+        return blocks[k][X]
+    return block_of([blocks[3 * k + j][X] for j in range(3)], blocks[6])
+
+
 def clover_blocks_at(X: Any, U: Any, diagonal: Any, coefficients: Any, opened: Any) -> list[Value]:
     """The blocks of A at the site X for chirality 1 and -1, for use inside site functions; rows are 2 c + s for colour c and spin s.
 
     `diagonal` is m + d, `coefficients` c_sw of the planes mu < nu, `opened` the open directions.
     """
-    n = U[0].element.type.shape[0]
-    blocks = [diagonal * jali.identity(2 * n) for _ in range(2)]
-    for k, (mu, nu) in enumerate(X.planes()):
-        Q = leaves_at(X, U, mu, nu)
-        F = (coefficients[k] / 8) * _inside(X, opened, Q - Q.dagger())
-        spins = (gamma[mu] * gamma[nu] * jali.identity(4)).transpose()  # the matrix itself, as a value
-        for half, at in enumerate((slice(0, 2), slice(2, 4))):
-            blocks[half] = blocks[half] - 0.5 * _kron(F, spins[at, at])
-    return [block.hermitian() for block in blocks]
+    terms = clover_terms_at(X, U, coefficients, opened)
+    return [block_of(terms[:3], diagonal).hermitian(), block_of(terms[3:], diagonal).hermitian()]
 
 
 def _inside(X: Any, opened: Any, value: Value) -> Value:
@@ -74,12 +104,6 @@ def _inside(X: Any, opened: Any, value: Value) -> Value:
     return value
 
 
-def _kron(colours: Value, spins: Value) -> Value:
-    """A matrix of colours times one of two spins, spin fastest."""
-    pairs = [(c, s) for c in range(colours.shape[0]) for s in range(2)]
-    return jali.matrix([[colours[c, d] * spins[s, t] for d, t in pairs] for c, s in pairs])
-
-
 def on_chiralities(act: Any, psi: Value) -> Value:
     """The spinor whose halves, vectors of 2 n components, are `act(k, half)` of those of psi: k = 0 for chirality 1, and 1 for -1."""
     n = psi.shape[0]
@@ -88,20 +112,32 @@ def on_chiralities(act: Any, psi: Value) -> Value:
 
 
 @jali.site_function
+def _set_terms(X: Any, terms: Any, U: Any, coefficients: Any, opened: Any) -> None:
+    for term, value in zip(terms, clover_terms_at(X, U, coefficients, opened), strict=True):
+        term[X] = value
+
+
+@jali.site_function
 def _set_blocks(X: Any, blocks: Any, U: Any, mass: Any, weights: Any, coefficients: Any, opened: Any) -> None:
-    values = clover_blocks_at(X, U, diagonal_of(X, mass, weights), coefficients, opened)
-    blocks[0][X], blocks[1][X] = values
+    blocks[0][X], blocks[1][X] = clover_blocks_at(X, U, diagonal_of(X, mass, weights), coefficients, opened)
+
+
+@jali.site_function
+def _assemble(X: Any, blocks: Any, terms: Any) -> None:
+    for k, block in enumerate(blocks):
+        block[X] = block_at(X, terms, k).hermitian()
 
 
 @jali.site_function
 def _invert(X: Any, inverses: Any, blocks: Any) -> None:
-    for inverse, block in zip(inverses, blocks, strict=True):
-        inverse[X] = block[X].solve(jali.identity(block[X].shape[0])).hermitian()
+    for k, inverse in enumerate(inverses):
+        block = block_at(X, blocks, k).hermitian()
+        inverse[X] = block.solve(jali.identity(block.shape[0])).hermitian()
 
 
 @jali.site_function
 def _log_det(X: Any, blocks: Any, total: Any) -> None:
-    total += sum(block[X].log_det() for block in blocks)
+    total += sum(block_at(X, blocks, k).hermitian().log_det() for k in range(2))
 
 
 # ---- the operator ----------------------------------------------------------------------------------------------
@@ -113,8 +149,9 @@ class CloverDirac(WilsonDirac):
     Takes a bare `mass`, or `kappa`, and `csw`, the coefficient of the clover term (1 at tree level); on anisotropic lattices `csw_time` is
     that of planes with the last direction; None is `csw`, too. Acts on fields of Spinor(n); for its methods see `Dirac`.
 
-    `blocks` are two fields of Hermitian(2 n), A for chirality 1 and -1, with rows 2 c + s for colour c and spin s. They are stored as
-    `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two fields more that are made when they are first
+    `blocks` are two fields of Hermitian(2 n), A for chirality 1 and -1, with rows 2 c + s for colour c and spin s, 8 n^2 real numbers at a site.
+    A `compressed` operator keeps six fields of Hermitian(n) in place of them, E_k of A = m + d + sum_k sigma_k E_k for both chiralities: 6 n^2
+    numbers. They are stored as `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two fields more that are made when they are first
     needed, or `"cholesky"`, factors that kernels compute; in a storage of few bits only the latter inverts what is stored. Where A is not
     positive definite there is a `jali.SingularError` with site and pivot: when the inverse is stored, or where results of Cholesky's factors are
     read.
@@ -136,6 +173,7 @@ class CloverDirac(WilsonDirac):
         nu: float = 1.0,
         inverse: str = "stored",
         storage: str | None = None,
+        compressed: bool = False,
     ):
         super().__init__(U, mass, kappa=kappa, anisotropy=anisotropy, nu=nu)
         if inverse not in INVERSES:
@@ -145,9 +183,11 @@ class CloverDirac(WilsonDirac):
         self.anisotropy: float = float(anisotropy)
         self._stores_inverse = inverse == "stored"
         self._opened = tuple(u.boundary.conditions[mu] == "open" for mu, u in enumerate(self.links))
-        self._blocks = [
-            self._block_field(storage, name) for name in ("A of chirality 1", "A of chirality -1")
-        ]
+        rows, names = 2 * self.colours, ["A of chirality 1", "A of chirality -1"]
+        if compressed:
+            rows, names = self.colours, [f"E_{k} of chirality {sign}" for sign in (1, -1) for k in (1, 2, 3)]
+        self._storage = storage
+        self._blocks = [self._hermitian_field(rows, storage, name) for name in names]
         self._inverses: list[Field] | None = None
         self._made_of: Any = None
 
@@ -156,26 +196,36 @@ class CloverDirac(WilsonDirac):
 
     @property
     def blocks(self) -> list[Field]:
-        """A for chirality 1 and -1, for the links as they are now."""
+        """A for chirality 1 and -1, for the links as they are now; of a compressed operator new fields."""
         self._follow()
-        return self._blocks
+        if len(self._blocks) == 2:
+            return self._blocks
+        names = "A of chirality 1", "A of chirality -1"
+        found = [self._hermitian_field(2 * self.colours, None, name) for name in names]
+        _assemble(found, self._kept_blocks)
+        return found
+
+    @property
+    def _kept_blocks(self) -> list[Any]:
+        """The two fields of blocks, or the six of terms and m + d, for `block_at`."""
+        return self._blocks if len(self._blocks) == 2 else [*self._blocks, self.mass + self._weight]
 
     @property
     def data(self) -> tuple[Any, ...]:
-        """Links, blocks, their inverses (None: kernels compute them), and the weights of directions."""
+        """Links, blocks (or terms and m + d), their inverses (None: kernels compute them), and the weights of directions."""
         self._follow()
-        return self.links, self._blocks, self._inverses, self.weights
+        return self.links, self._kept_blocks, self._inverses, self.weights
 
     @staticmethod
     def diagonal_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, *others: Any) -> Value:
         """A psi at the site X."""
-        return on_chiralities(lambda k, half: blocks[k][X] * half, psi[X])
+        return on_chiralities(lambda k, half: block_at(X, blocks, k) * half, psi[X])
 
     @staticmethod
     def inverse_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, inverses: Any, *others: Any) -> Value:
         """A^-1 psi at the site X, by stored blocks or by Cholesky's factors."""
         if inverses is None:
-            return on_chiralities(lambda k, half: blocks[k][X].solve(half), psi[X])
+            return on_chiralities(lambda k, half: block_at(X, blocks, k).hermitian().solve(half), psi[X])
         return on_chiralities(lambda k, half: inverses[k][X] * half, psi[X])
 
     @staticmethod
@@ -189,7 +239,10 @@ class CloverDirac(WilsonDirac):
         Applications do so by themselves where links were written by site functions, assignments or files. Needed where they cannot know: in a
         graph that changes links, and after a write into the array of links that `Lattice.wrap` made.
         """
-        _set_blocks(self._blocks, self.links, self.mass, self.weights, self._coefficients(), self._opened)
+        if len(self._blocks) == 2:
+            _set_blocks(self._blocks, self.links, self.mass, self.weights, self._coefficients(), self._opened)
+        else:
+            _set_terms(self._blocks, self.links, self._coefficients(), self._opened)
         if self._inverses is not None:
             self._invert(self._inverses)
         self._made_of = self._sources()
@@ -198,7 +251,8 @@ class CloverDirac(WilsonDirac):
         """Makes the fields of A^-1, if they are stored and not yet there."""
         if self._stores_inverse and self._inverses is None:
             self._follow()
-            inverses = [block.like(name=f"inverse of {block.name}") for block in self._blocks]
+            names = "inverse of A of chirality 1", "inverse of A of chirality -1"
+            inverses = [self._hermitian_field(2 * self.colours, self._storage, name) for name in names]
             self._invert(inverses)
             self._inverses = inverses
 
@@ -207,13 +261,13 @@ class CloverDirac(WilsonDirac):
 
         Raises SingularError with site and pivot where A is not positive definite.
         """
-        return float(self.lattice.sum(_log_det, self.blocks, over=over))
+        self._follow()
+        return float(self.lattice.sum(_log_det, self._kept_blocks, over=over))
 
     # ---- its parts ---------------------------------------------------------------------------------------
 
-    def _block_field(self, storage: str | None, name: str) -> Field:
-        link = self.links[0]
-        return Field(self.lattice, Hermitian(2 * self.colours), link.precision, storage, name=name)
+    def _hermitian_field(self, rows: int, storage: str | None, name: str) -> Field:
+        return Field(self.lattice, Hermitian(rows), self.links[0].precision, storage, name=name)
 
     def _coefficients(self) -> list[float]:
         """c_sw of the planes mu < nu, without the last direction c_sw / xi."""
@@ -228,7 +282,7 @@ class CloverDirac(WilsonDirac):
             inverses[0][origin]  # raises SingularError: reading what the inverse is multiplied with would not
 
     def _set_inverses(self, inverses: list[Field]) -> None:
-        _invert(inverses, self._blocks)
+        _invert(inverses, self._kept_blocks)
 
     def _sources(self) -> Any:
         """What the blocks depend on: numbers, and how often links were written."""

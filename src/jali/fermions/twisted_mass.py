@@ -14,7 +14,7 @@ from typing import Any
 
 import jali
 from jali.codegen.values import Value
-from jali.fermions.clover import CloverDirac, on_chiralities, real_number
+from jali.fermions.clover import CloverDirac, block_at, on_chiralities, real_number
 from jali.fermions.spin import gamma5
 from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
 from jali.lattice.domain import ALL, Domain
@@ -106,6 +106,7 @@ class TwistedCloverDirac(CloverDirac):
         nu: float = 1.0,
         inverse: str = "stored",
         storage: str | None = None,
+        compressed: bool = False,
     ):
         self.mu: float = real_number("mu", mu)
         super().__init__(
@@ -118,6 +119,7 @@ class TwistedCloverDirac(CloverDirac):
             nu=nu,
             inverse=inverse,
             storage=storage,
+            compressed=compressed,
         )
 
     def __repr__(self) -> str:
@@ -142,10 +144,10 @@ class TwistedCloverDirac(CloverDirac):
     ) -> Value:
         """(A - i mu gamma_5) (A^2 + mu^2)^-1 psi at the site X."""
         if inverses is None:
-            solved = on_chiralities(lambda k, half: _square(blocks[k][X], mu).solve(half), psi[X])
+            solved = on_chiralities(lambda k, half: _square(block_at(X, blocks, k), mu).solve(half), psi[X])
         else:
             solved = on_chiralities(lambda k, half: inverses[k][X] * half, psi[X])
-        product = on_chiralities(lambda k, half: blocks[k][X] * half, solved)
+        product = on_chiralities(lambda k, half: block_at(X, blocks, k) * half, solved)
         return product - twist_of(solved, dagger, mu)
 
     @staticmethod
@@ -159,10 +161,11 @@ class TwistedCloverDirac(CloverDirac):
         """log |det (A + i mu gamma_5)|, the sum over the sites of `EVEN`, `ODD` or `ALL`: half of the log det of A^2 + mu^2, the pair of
         flavours. The determinant itself has a phase, since chiralities differ. Raises SingularError with site and pivot where A^2 + mu^2 is not
         positive definite."""
-        return 0.5 * float(self.lattice.sum(_log_det, self.blocks, self.mu, over=over))
+        self._follow()
+        return 0.5 * float(self.lattice.sum(_log_det, self._kept_blocks, self.mu, over=over))
 
     def _set_inverses(self, inverses: list[Field]) -> None:
-        _invert(inverses, self._blocks, self.mu)
+        _invert(inverses, self._kept_blocks, self.mu)
 
     def _sources(self) -> Any:
         return self.mu, super()._sources()
@@ -175,13 +178,14 @@ def _square(block: Value, mu: Any) -> Value:
 
 @jali.site_function
 def _invert(X: Any, inverses: Any, blocks: Any, mu: Any) -> None:
-    for inverse, block in zip(inverses, blocks, strict=True):
-        inverse[X] = _square(block[X], mu).solve(jali.identity(block[X].shape[0])).hermitian()
+    for k, inverse in enumerate(inverses):
+        square = _square(block_at(X, blocks, k), mu)
+        inverse[X] = square.solve(jali.identity(square.shape[0])).hermitian()
 
 
 @jali.site_function
 def _log_det(X: Any, blocks: Any, mu: Any, total: Any) -> None:
-    total += sum(_square(block[X], mu).log_det() for block in blocks)
+    total += sum(_square(block_at(X, blocks, k), mu).log_det() for k in range(2))
 
 
 @jali.site_function
