@@ -13,7 +13,7 @@ from jali import ALL, EVEN, ODD, SU, Field, Lattice, LayoutError, Spinor
 from jali.fermions import EvenOdd, WilsonDirac, gamma5
 from jali.gauge import GaugeField
 from jali.lattice.algebra import inner, norm2
-from jali.solvers import cg
+from jali.solvers import cg, cgls
 
 EXTENTS = (4, 4, 4, 8)
 
@@ -202,3 +202,25 @@ def test_mistakes_are_reported(setting):
         with pytest.raises(LayoutError, match=match):
             act()
     assert re.search(r"EvenOdd\(WilsonDirac\(.*\), over=ODD\)", repr(E))
+
+
+def test_last_kernels_give_inner_products_and_norms_with_the_bits_of_sums(setting):
+    D, psi, chi = setting
+    E, odd = D.even_odd(form="symmetric"), psi.on(ODD)
+    for M, x in ((D, psi), (E, odd), (D.even_odd(EVEN), psi.on(EVEN))):
+        Mx, adjoint = M.apply(x), M.adjoint(x)
+        for (found, number), (result, known) in (
+            (M.apply_inner(x), (Mx, inner(x, Mx))),
+            (M.apply_norm2(x), (Mx, norm2(Mx))),
+            (M.adjoint_norm2(x), (adjoint, norm2(adjoint))),
+            (M.matvec_inner(x), (Mx, inner(x, Mx))),
+            (M.matvec_norm2(x), (Mx, norm2(Mx))),
+            (M.normal_inner(x), (M.normal(x), inner(x, M.normal(x)))),
+        ):
+            assert np.array_equal(found[...], result[...])
+            assert number == known
+        assert np.array_equal((M @ x)[...], Mx[...])
+        assert np.array_equal((M.dagger @ x)[...], adjoint[...])
+        assert M.dagger.dagger is M
+    found = cgls(D, psi, rtol=1e-8)
+    assert norm2((D @ found.x - psi).field()) < 1e-12 * norm2(psi)

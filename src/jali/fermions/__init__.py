@@ -1,8 +1,9 @@
 """Fermions: gamma matrices that act on spinors inside site functions, and Dirac operators."""
 
+from jali.fermions.applications import Adjoint
 from jali.fermions.bases import from_basis, to_basis
 from jali.fermions.clover import CloverDirac, clover_blocks_at
-from jali.fermions.dirac import Adjoint, Dirac
+from jali.fermions.dirac import Dirac
 from jali.fermions.domain_wall import DomainWallDirac
 from jali.fermions.even_odd import EvenOdd
 from jali.fermions.fat_links import (

@@ -30,21 +30,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from jali.beside import made_of, redefines
 from jali.codegen.types import Element
 from jali.codegen.values import Value
 from jali.errors import LayoutError
+from jali.fermions.applications import Applications
 from jali.fermions.even_odd import EvenOdd
-from jali.fermions.kept import KeptFields
-from jali.lattice.algebra import inner, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
-from jali.lattice.fused_sums import apply_inner
 from jali.lattice.sites import SiteFunction, site_function
 
 
-class Dirac:
+class Dirac(Applications):
     """A Dirac operator D of links `U` (a `GaugeField` or a list of one field per direction) on fields of `element`: an element, or a
     function of the number of colours that gives it, such as `Spinor` or `Vector`.
 
@@ -63,9 +60,8 @@ class Dirac:
     colour are for `hop`, `diagonal` and `even_odd`.
     """
 
-    joins_members = False
-
     def __init__(self, U: Any, element: Element | Callable[[int], Element]):
+        super().__init__()
         fields = getattr(U, "fields", U)
         if (
             not isinstance(fields, list | tuple)
@@ -90,7 +86,6 @@ class Dirac:
                     f"the links are square matrices, all of one size ({self.colours}), and those of direction {mu} are {link.element}"
                 )
         self.element = element if isinstance(element, Element) else element(self.colours)
-        self._kept = KeptFields()
 
     # ---- formulas ----------------------------------------------------------------------------------------
 
@@ -114,32 +109,7 @@ class Dirac:
         """A^-1 psi at the site X; with `dagger` A^-dagger psi."""
         raise NotImplementedError
 
-    # ---- applications ------------------------------------------------------------------------------------
-
-    def apply(self, psi: Field, out: Field | None = None) -> Field:
-        """D psi."""
-        return self._run(psi, out, False)
-
-    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
-        """D^dagger psi."""
-        return self._run(psi, out, True)
-
-    def normal(self, psi: Field, out: Field | None = None) -> Field:
-        """D^dagger D psi."""
-        return self.adjoint(self._applied(psi), out)
-
-    @made_of("apply", "adjoint", "_run")
-    def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """D^dagger D psi, and its inner product with psi, which the kernel of D^dagger gives; with `wait=False` a `Scalar`. Where a
-        subclass has another D^dagger there are two kernels."""
-        between = self._applied(psi)
-        if redefines(self, Dirac, "adjoint", "_run"):
-            out = self.adjoint(between, out)
-            return out, self.of_one_vector(inner(psi, out, wait=wait))
-        out = self._out(between, out)
-        kernel, *arguments = self._application(between, True)
-        number = apply_inner(self.kernel(kernel), psi, out, *arguments, wait=wait)
-        return out, self.of_one_vector(number)
+    # ---- its parts as operators --------------------------------------------------------------------------
 
     def hop(
         self,
@@ -185,22 +155,6 @@ class Dirac:
         self.kernel("inverse")(out, psi, dagger, *self.data)
         return out
 
-    @property
-    def dagger(self) -> Adjoint:
-        """D^dagger as an operator."""
-        return Adjoint(self)
-
-    def __matmul__(self, psi: Field) -> Field:
-        return self.apply(psi)
-
-    def matvec(self, psi: Field) -> Field:
-        """D psi, in a new field."""
-        return self.apply(psi)
-
-    def rmatvec(self, psi: Field) -> Field:
-        """D^dagger psi, in a new field."""
-        return self.adjoint(psi)
-
     def even_odd(self, over: Domain = ODD, form: str = "asymmetric") -> EvenOdd:
         """The operator on half of the sites from which a solution on all of them follows: see `EvenOdd`. Raises LayoutError where the
         diagonal has no inverse, for other sites than `ODD` and `EVEN`, and for other forms."""
@@ -223,10 +177,6 @@ class Dirac:
         into a field that it keeps, and states the second one as `hop_at`."""
         return psi
 
-    def of_one_vector(self, number: Any) -> Any:
-        """An inner product; where members of a batch are joined, and so are one vector, the sum of those of the members."""
-        return sum_of_members(number) if self.joins_members else number
-
     def check_inverse(self) -> None:
         """Raises LayoutError where the diagonal has no inverse, or none is stated."""
         if type(self).inverse_at is Dirac.inverse_at:
@@ -235,11 +185,6 @@ class Dirac:
             )
 
     # ---- checks ------------------------------------------------------------------------------------------
-
-    def _applied(self, psi: Field) -> Field:
-        """D psi, in a field that is kept."""
-        self._check_all_sites(psi)
-        return self.apply(psi, self._kept.like("applied", psi, ALL))
 
     def _check(self, psi: Any) -> None:
         if not isinstance(psi, Field):
@@ -265,7 +210,7 @@ class Dirac:
                     "GaugeField(lattice, group).assign(U)"
                 )
 
-    def _check_all_sites(self, psi: Any) -> None:
+    def _acted_on(self, psi: Any) -> None:
         self._check(psi)
         if psi.over is not ALL:
             raise LayoutError(
@@ -273,19 +218,11 @@ class Dirac:
                 "D.hop leads from one colour to the other, and D.even_odd() acts on one"
             )
 
-    def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
-        self._check_all_sites(psi)
-        out = self._out(psi, out)
-        kernel, *arguments = self._application(psi, dagger)
-        self.kernel(kernel)(out, *arguments)
-        return out
-
-    def _application(self, psi: Field, dagger: bool) -> tuple[Any, ...]:
-        """The last kernel of D psi, or D^dagger psi, and what it takes behind its result; the one in front of it has run."""
+    def _application(self, psi: Field, dagger: bool) -> tuple[SiteFunction, tuple[Any, ...]]:
         read = self.first_step(psi, dagger)
         if read is psi:
-            return "apply", psi, dagger, *self.data
-        return "apply_second_step", psi, read, dagger, *self.data
+            return self.kernel("apply"), (psi, dagger, *self.data)
+        return self.kernel("apply_second_step"), (psi, read, dagger, *self.data)
 
     def _out(self, psi: Field, out: Field | None) -> Field:
         """The field that a result is written to. Raises LayoutError."""
@@ -297,45 +234,6 @@ class Dirac:
                 "a Dirac operator reads neighbours: the result needs a field other than the source"
             )
         return out
-
-
-class Adjoint:
-    """D^dagger of a Dirac operator D: `D.dagger @ psi`, and D itself is `D.dagger.dagger`."""
-
-    def __init__(self, D: Dirac):
-        self._D = D
-
-    def __repr__(self) -> str:
-        return f"{self._D!r}.dagger"
-
-    @property
-    def dagger(self) -> Dirac:
-        """D."""
-        return self._D
-
-    @property
-    def joins_members(self) -> bool:
-        """Whether D joins members of a batch, which then are one vector."""
-        return self._D.joins_members
-
-    def apply(self, psi: Field, out: Field | None = None) -> Field:
-        """D^dagger psi."""
-        return self._D.adjoint(psi, out)
-
-    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
-        """D psi."""
-        return self._D.apply(psi, out)
-
-    def __matmul__(self, psi: Field) -> Field:
-        return self.apply(psi)
-
-    def matvec(self, psi: Field) -> Field:
-        """D^dagger psi, in a new field."""
-        return self._D.adjoint(psi)
-
-    def rmatvec(self, psi: Field) -> Field:
-        """D psi, in a new field."""
-        return self._D.apply(psi)
 
 
 class _At:

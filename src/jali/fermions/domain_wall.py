@@ -215,7 +215,7 @@ class DomainWallDirac(Dirac):
         """
         self._check_four(eta)
         out = eta.like(batch=self.Ls) if out is None else self._out(eta, out)
-        self._check_all_sites(out)
+        self._acted_on(out)
         _source(out, eta, self.links, self._diagonal_factors()[1], self.c or None, self.Ls)
         return out
 

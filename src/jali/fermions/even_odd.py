@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jali.beside import made_of
 from jali.errors import LayoutError
-from jali.fermions.kept import KeptFields
+from jali.fermions.applications import Applications
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.colours import join
 from jali.lattice.domain import EVEN, ODD, Domain
 from jali.lattice.field import Field
-from jali.lattice.fused_sums import apply_inner
+from jali.lattice.sites import SiteFunction
 
 if TYPE_CHECKING:
     from jali.fermions.dirac import Dirac
@@ -30,12 +29,11 @@ if TYPE_CHECKING:
 FORMS = ("asymmetric", "symmetric")
 
 
-class EvenOdd:
+class EvenOdd(Applications):
     """An even-odd form of a Dirac operator `D`: the Schur complement S on the sites `over`, `ODD` or `EVEN`, of fields there, or
     with `form="symmetric"` A^-1 S.
 
-    `apply(psi, out)`, `adjoint` and `normal` (S^dagger S, for `jali.solvers.cg`) write into `out`, or into a new field. `prepare(b)` is the
-    right-hand side, and `reconstruct(x, b)` the solution on all sites:
+    For its applications see `Applications`. `prepare(b)` is the right-hand side, and `reconstruct(x, b)` the solution on all sites:
 
         E = D.even_odd()
         x = E.reconstruct(cg(E.normal, E.adjoint(E.prepare(b))).x, b)
@@ -45,6 +43,7 @@ class EvenOdd:
     """
 
     def __init__(self, D: Dirac, over: Domain = ODD, form: str = "asymmetric"):
+        super().__init__()
         if not callable(getattr(D, "inverse_at", None)):
             raise LayoutError(f"the even-odd form is that of a Dirac operator, not of {no_field(D)}")
         if over not in (EVEN, ODD):
@@ -55,41 +54,19 @@ class EvenOdd:
         self.D = D
         self.over = EVEN if over == EVEN else ODD
         self.symmetric = form == "symmetric"
-        self._kept = KeptFields()
         D.check_inverse()
 
     def __repr__(self) -> str:
         return f"EvenOdd({self.D!r}, over={self.over}{', symmetric' if self.symmetric else ''})"
 
     @property
-    def joins_members(self) -> bool:
+    def joins_members(self) -> bool:  # type: ignore[override]
         """Whether D joins members of a batch, which then are one vector."""
         return self.D.joins_members
 
-    def apply(self, psi: Field, out: Field | None = None) -> Field:
-        """S psi; in the symmetric form A^-1 S psi."""
-        return self._run(psi, out, False)
-
-    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
-        """The adjoint of `apply`."""
-        return self._run(psi, out, True)
-
-    def normal(self, psi: Field, out: Field | None = None) -> Field:
-        """The adjoint of the result of `apply`: Hermitian and positive."""
-        return self.adjoint(self._applied(psi), out)
-
-    @made_of("apply", "adjoint", "_run")
-    def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """What `normal` gives, and its inner product with psi, from the last kernel; with `wait=False` a `Scalar`."""
-        half = self._applied(psi)
-        out = self._out(half, out)
-        kernel, *arguments = self._last(half, True)
-        number = apply_inner(self.D.kernel(kernel), psi, out, *arguments, wait=wait)
-        return out, self.D.of_one_vector(number)
-
     def prepare(self, b: Field, out: Field | None = None) -> Field:
         """The right-hand side b_o - B_oe A_ee^-1 b_e, of a field `b` on all sites; in the symmetric form A_oo^-1 times that."""
-        self.D._check_all_sites(b)
+        self.D._acted_on(b)
         other = self._part("source", b, self.over.opposite)
         mine = self._part("own source", b, self.over)
         out = self._out(mine, out)
@@ -104,8 +81,8 @@ class EvenOdd:
 
         Written into `out`, or into a new field like `b`. Raises LayoutError where x and b have other boundaries.
         """
-        self._check(x)
-        self.D._check_all_sites(b)
+        self._acted_on(x)
+        self.D._acted_on(b)
         if x.boundary != b.boundary:
             raise LayoutError(
                 f"{x.name} is {x.boundary}, {b.name} is {b.boundary}: a solution has the boundary of its right-hand side"
@@ -118,56 +95,44 @@ class EvenOdd:
             )
             self.D.diagonal_inverse(rest, found)
         else:
-            self.D.kernel("inverse_of_rest")(found, source, x, False, *self.D.data)
+            self.D.kernel("inverse_of_rest")(found, source, self.D.first_step(x, False), False, *self.D.data)
         return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
 
     # ---- its parts ---------------------------------------------------------------------------------------
 
-    def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
-        self._check(psi)
-        out = self._out(psi, out)
-        kernel, *arguments = self._last(psi, dagger)
-        self.D.kernel(kernel)(out, *arguments)
-        return out
-
-    def _last(self, psi: Field, dagger: bool) -> tuple[Any, ...]:
-        """The last kernel and what it takes behind its result; those in front of it have run."""
+    def _application(self, psi: Field, dagger: bool) -> tuple[SiteFunction, tuple[Any, ...]]:
         D, data = self.D, self.D.data
         if self.symmetric and dagger:
             inverse = D.diagonal_inverse(psi, self._kept.like("inverse here", psi, self.over), True)
             read = D.first_step(self._inverse_of_hop(inverse, True), True)
-            return "sum", psi, read, 1.0, -1.0, True, *data
+            return D.kernel("sum"), (psi, read, 1.0, -1.0, True, *data)
         between = self._inverse_of_hop(psi, dagger)
         if not self.symmetric:
-            return "diagonal_and_hop", psi, D.first_step(between, dagger), dagger, *data
+            return D.kernel("diagonal_and_hop"), (psi, D.first_step(between, dagger), dagger, *data)
         if not D.joins_members:
-            return "one_and_inverse", psi, between, dagger, *data
+            return D.kernel("one_and_inverse"), (psi, D.first_step(between, dagger), dagger, *data)
         hopped = D.hop(between, self._kept.like("hopped here", psi, self.over))
         inverse = D.diagonal_inverse(hopped, self._kept.like("inverse here", psi, self.over))
-        return "difference", psi, inverse
+        return D.kernel("difference"), (psi, inverse)
 
     def _inverse_of_hop(self, psi: Field, dagger: bool) -> Field:
         """A^-1 B psi on the other colour, in a field that is kept."""
         D, other = self.D, self.over.opposite
         out = self._kept.like("inverse of hop", psi, other)
         if not D.joins_members:
-            D.kernel("inverse_of_hop")(out, psi, dagger, *D.data)
+            D.kernel("inverse_of_hop")(out, D.first_step(psi, dagger), dagger, *D.data)
             return out
         return D.diagonal_inverse(D.hop(psi, self._kept.like("hopped", psi, other), dagger), out, dagger)
-
-    def _applied(self, psi: Field) -> Field:
-        self._check(psi)
-        return self.apply(psi, self._kept.like("applied", psi, self.over))
 
     def _part(self, name: str, b: Field, over: Domain) -> Field:
         return self._kept.like(name, b, over).assign(b)
 
     def _out(self, psi: Field, out: Field | None) -> Field:
         out = self.D._out(psi, out)
-        self._check(out)
+        self._acted_on(out)
         return out
 
-    def _check(self, psi: Any) -> None:
+    def _acted_on(self, psi: Any) -> None:
         self.D._check(psi)
         if psi.over is not self.over:
             raise LayoutError(f"{self!r} acts on fields over {self.over}, and {psi.name} lives on {psi.over}")
