@@ -1,6 +1,6 @@
 """Fermions: gamma matrices that act on spinors inside site functions, and Dirac operators."""
 
-from jali.fermions.applications import Adjoint
+from jali.fermions.applications import Adjoint, Applications
 from jali.fermions.bases import from_basis, to_basis
 from jali.fermions.clover import CloverDirac, clover_blocks_at
 from jali.fermions.dirac import Dirac
@@ -30,6 +30,7 @@ __all__ = [
     "HISQ",
     "HISQ_LEVEL_2",
     "Adjoint",
+    "Applications",
     "Asqtad",
     "CloverDirac",
     "Dirac",

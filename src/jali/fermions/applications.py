@@ -127,7 +127,8 @@ class Applications:
         self._acted_on(psi)
         out = self._out(psi, out)
         kernel, arguments = self._application(psi, dagger)
-        return out, self.of_one_vector(apply_inner(kernel, p, out, *arguments, wait=wait))
+        number = apply_inner(kernel, p, out, *arguments, wait=wait)
+        return out, self.of_one_vector(number.real if p is None else number)
 
     def _applied(self, psi: Field) -> Field:
         """M psi, in a field that is kept."""
