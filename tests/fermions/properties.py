@@ -13,7 +13,7 @@ import jali
 from jali import EVEN, ODD, Field, Lattice
 from jali.fermions import gamma5
 from jali.gauge import GaugeField
-from jali.lattice.algebra import inner, norm2
+from jali.lattice.algebra import inner
 from jali.solvers import cg
 
 ANTIPERIODIC = {3: "antiperiodic"}
@@ -21,8 +21,9 @@ FORMS = [(over, form) for form in ("asymmetric", "symmetric") for over in (EVEN,
 
 
 def random_field(D, seed, **options):
-    """Gaussian numbers that D acts on, antiperiodic in the last direction."""
-    psi = Field(D.lattice, D.element, **{"boundary": {D.lattice.ndim - 1: "antiperiodic"}, **options})
+    """Gaussian numbers that D acts on, antiperiodic in the last direction; in a batch of Ls where there is a fifth one."""
+    usual = {"boundary": {D.lattice.ndim - 1: "antiperiodic"}, "batch": getattr(D, "Ls", None)}
+    psi = Field(D.lattice, D.element, **{**usual, **options})
     rng = np.random.default_rng(seed)
     psi[...] = rng.normal(size=psi.shape) + 1j * rng.normal(size=psi.shape)
     return psi
@@ -49,6 +50,11 @@ def check_symmetries(D, other):
     psi, chi = random_field(D, 1), random_field(D, 2)
     expected = flipped(other.apply(flipped(psi)))[...]
     assert np.allclose(D.adjoint(psi)[...], expected, rtol=1e-13, atol=1e-13)
+    check_adjoints(D, psi, chi)
+
+
+def check_adjoints(D, psi, chi):
+    """Adjoints of D, of its parts and of its even-odd forms move to the other side of inner products."""
     pairs = [(D.apply, D.adjoint, psi, chi)]
     pairs += [
         (act, lambda field, act=act: act(field, dagger=True), psi, chi)
@@ -58,9 +64,11 @@ def check_symmetries(D, other):
         (E.apply, E.adjoint, psi.on(ODD), chi.on(ODD)) for E in (D.even_odd(), D.even_odd(form="symmetric"))
     ]
     for act, adjoint, p, q in pairs:
-        assert inner(q, act(p)) == pytest.approx(inner(adjoint(q), p), rel=1e-12)
+        found, expected = (D.of_one_vector(inner(*pair)) for pair in ((q, act(p)), (adjoint(q), p)))
+        assert found == pytest.approx(expected, rel=1e-12)
     normal, number = D.normal_inner(psi)
-    assert number == inner(psi, normal) == pytest.approx(norm2(D.apply(psi)), rel=1e-12)
+    assert number == D.of_one_vector(inner(psi, normal))
+    assert number == pytest.approx(np.linalg.norm(D.apply(psi)[...]) ** 2, rel=1e-12)
 
 
 def check_gauge_covariance(make, lattice, n):
@@ -89,19 +97,37 @@ def check_even_odd(D, rtol=1e-14):
 
 def check_batches_and_colours(D):
     """Members of a batch have the bits of single fields, fields on a colour those of whole ones."""
-    several = random_field(D, 6, batch=2)
-    singles = [several.members[k].copy() for k in range(2)]
+    check_batches(D, 2)
+    check_colours(D, random_field(D, 6))
+
+
+def check_batches(D, n):
+    """Members of a batch of n have the bits of single fields."""
+    several = random_field(D, 6, batch=n)
     E = D.even_odd(form="symmetric")
-    for act in (D.apply, D.adjoint, D.diagonal_inverse, lambda psi: E.normal(psi.on(ODD))):
-        found = act(several)
-        for k, single in enumerate(singles):
-            assert np.array_equal(found.members[k][...], act(single)[...])
-    psi = singles[0]
+    acts = (
+        D.apply,
+        D.adjoint,
+        D.diagonal_inverse,
+        lambda psi: D.hop(psi, scale=-0.5, plus=psi, times=2.0),
+        lambda psi: E.normal(psi.on(ODD)),
+    )
+    found = [act(several) for act in acts]
+    for k in range(n):
+        single = several.members[k].copy()
+        for act, batch in zip(acts, found, strict=True):
+            assert np.array_equal(batch.members[k][...], act(single)[...])
+
+
+def check_colours(D, psi):
+    """Parts of D on fields of a colour have the bits of those on whole fields."""
     for act in (D.diagonal, D.diagonal_inverse, D.hop):
-        whole = act(psi)
-        for over in (EVEN, ODD):
-            half = act(psi.on(over))
-            assert np.array_equal(half[...], whole.on(half.over)[...])
+        for dagger in (False, True):
+            whole = act(psi, dagger=dagger)
+            for over in (EVEN, ODD):
+                half = act(psi.on(over), dagger=dagger)
+                assert half.over is (over.opposite if act == D.hop else over)
+                assert np.array_equal(half[...], whole.on(half.over)[...])
 
 
 def check_bits_on_ranks(make, ranks):
