@@ -325,6 +325,27 @@ def test_links_spinors_and_blocks_stored_in_less_are_as_close_as_their_format(se
     assert 0 < np.linalg.norm(found[...] - expected) < 3 * bound * np.linalg.norm(expected)
 
 
+def test_blocks_that_their_storage_cannot_hold_are_an_error():
+    """Above 65504 in binary16, of the blocks or of the inverse; one with a norm at each site has them."""
+    lattice = Lattice(4, 2, 2, 4)
+    U, psi = random_links(lattice, 2, 1), random_spinor(lattice, 2, 2)
+    for mass, csw, compressed in ((1e5, 1.3, False), (0.3, 5e6, True)):  # of three terms the mass is apart
+        D = CloverDirac(U, mass, csw, storage="float16", compressed=compressed)
+        match = rf'CloverDirac\(.*, mass {mass:g}, .*\) with storage="float16" of its blocks \(.*\): \d+ sites .* cannot hold'
+        for _ in range(2):
+            with pytest.raises(jali.StorageError, match=match):
+                D.apply(psi)
+        D.mass = D.csw = 0.3
+        D.apply(psi)
+    D = CloverDirac(unit_links(lattice, 2), 1e-6 - 4, 0.0, storage="float16")
+    D.apply(psi)
+    with pytest.raises(jali.StorageError, match=r"float16.*inverse of A of chirality 1"):
+        D.even_odd()
+    expected = CloverDirac(U, 1e5, 1.3).apply(psi)[...]
+    found = CloverDirac(U, 1e5, 1.3, storage="float16-scaled").apply(psi)[...]
+    assert np.linalg.norm(found - expected) < 3 * 2.2e-4 * np.linalg.norm(expected)
+
+
 def test_links_of_single_precision_have_blocks_of_single_precision():
     lattice = Lattice(4, 2, 2, 4)
     U = random_links(lattice, 3, 1)

@@ -20,7 +20,7 @@ import numpy as np
 import jali
 from jali.codegen.types import Hermitian
 from jali.codegen.values import Value
-from jali.errors import ParameterError, RecordingError
+from jali.errors import ParameterError, RecordingError, StorageError
 from jali.fermions.spin import gamma
 from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
 from jali.files import value_shown
@@ -158,7 +158,8 @@ class CloverDirac(WilsonDirac):
 
     An application finds that links, `mass`, `csw` or `csw_time` have changed, and makes the blocks anew; `update()` does so at once.
 
-    Raises LayoutError for links that do not fit, ParameterError for impossible numbers, and where mass and kappa are both given, or neither.
+    Raises LayoutError for links that do not fit, ParameterError for impossible numbers, and where mass and kappa are both given, or neither;
+    an application raises StorageError for blocks that `storage` cannot hold, such as numbers above 65504 in "float16".
     """
 
     def __init__(
@@ -243,6 +244,8 @@ class CloverDirac(WilsonDirac):
             _set_blocks(self._blocks, self.links, self.mass, self.weights, self._coefficients(), self._opened)
         else:
             _set_terms(self._blocks, self.links, self._coefficients(), self._opened)
+        if self._blocks[0].stored.counts(self._blocks[0].precision):
+            self._raise_if_lost(self._blocks)
         if self._inverses is not None:
             self._invert(self._inverses)
         self._made_of = self._sources()
@@ -277,9 +280,18 @@ class CloverDirac(WilsonDirac):
 
     def _invert(self, inverses: list[Field]) -> None:
         self._set_inverses(inverses)
-        origin = (0,) * self.lattice.ndim
-        with contextlib.suppress(RecordingError):  # a graph reads nothing
-            inverses[0][origin]  # raises SingularError: reading what the inverse is multiplied with would not
+        self._raise_if_lost(inverses)
+
+    def _raise_if_lost(self, fields: list[Field]) -> None:
+        """Raises SingularError where an inverse does not exist, and StorageError where numbers of one of these fields, which one kernel has
+        written, do not fit: reading what they are multiplied with would not."""
+        try:
+            with contextlib.suppress(RecordingError):  # a graph reads nothing
+                fields[0][(0,) * self.lattice.ndim]
+        except StorageError as error:
+            raise StorageError(
+                f'{self!r} with storage="{fields[0].stored}" of its blocks ({fields[0].name} and others): {error}'
+            ) from None
 
     def _set_inverses(self, inverses: list[Field]) -> None:
         _invert(inverses, self._kept_blocks)
