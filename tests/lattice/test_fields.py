@@ -243,3 +243,54 @@ def test_site_functions_that_are_gone_leave_nothing_in_fields_that_stay():
         use()
     gc.collect()
     assert len(stays._release) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("batch", 256, r"f\.like\(batch=\.\.\.\)"),
+        ("over", jali.ALL, r"f\.like\(over=\.\.\.\)"),
+        ("boundary", "open", r"f\.like\(boundary=\.\.\.\)"),
+        ("element", jali.SU(3), r"f\.like\(element=\.\.\.\)"),
+        ("precision", "float32", r"f\.like\(precision=\.\.\.\)"),
+        ("storage", "float32", r"f\.like\(storage=\.\.\.\)"),
+        ("stored", None, r"f\.like\(storage=\.\.\.\)"),
+        ("layout", None, r"f\.like\(storage=\.\.\.\)"),
+        ("lattice", Lattice(16, 16), r"Field\(lattice, f\.element\)"),
+        ("members_in_memory", 256, r"f\.members\[\.\.\.\]"),
+        ("listed_members", (255,), r"f\.members\[\.\.\.\]"),
+        ("view_of", None, r"f\.members\[\.\.\.\]"),
+    ],
+)
+def test_what_kernels_are_prepared_for_cannot_be_assigned(name, value, right):
+    lattice = Lattice(4, 4)
+    for field in (
+        Field(lattice, jali.Real(), over=jali.EVEN, batch=2, name="g"),
+        Field(lattice, jali.Real(), batch=2, name="g").members[[1, 0]],
+    ):
+        with pytest.raises(LayoutError, match=rf"g.* keeps its {name}; {right} makes another field"):
+            setattr(field, name, value)
+        field += 1.0
+        assert np.array_equal(
+            field.norm2(), [field.on(jali.EVEN).norm2()[0] * (1 + (field.over is jali.ALL))] * 2
+        )
+
+
+def test_the_geometry_of_a_lattice_cannot_be_assigned():
+    lattice = Lattice(4, 4)
+    for name, value, right in (
+        ("extents", (8, 8), r"Lattice\(\.\.\.\)"),
+        ("grid", (2, 2), r"Lattice\(\.\.\., grid=\.\.\.\)"),
+        ("partition", None, r"Lattice\(\.\.\., grid=\.\.\.\)"),
+        ("gpu", None, r"Lattice\(\.\.\., device=\.\.\.\)"),
+        ("halo_wire", "float16", r"Lattice\(\.\.\., halo_wire=\.\.\.\)"),
+    ):
+        with pytest.raises(LayoutError, match=rf"Lattice\(4, 4\) keeps its {name}; {right} makes another"):
+            setattr(lattice, name, value)
+    assert lattice.extents == (4, 4)
+
+
+def test_a_field_may_get_another_name():
+    field = Field(Lattice(4, 4), jali.Real(), name="f")
+    field.name = "g"
+    assert field.name == "g"

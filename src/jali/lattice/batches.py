@@ -101,10 +101,7 @@ def _view(field: Field, listed: tuple[int, ...], batch: int | None) -> Field:
     if known is not None:
         return known
     view = object.__new__(type(whole))
-    vars(view).update(vars(whole))
-    view.batch = batch
-    view.listed_members = listed
-    view.view_of = whole
+    vars(view).update(vars(whole), batch=batch, listed_members=listed, view_of=whole)
     view._begin_view(f"{whole.name}.members{list(listed)}")
     return whole.views.setdefault((listed, batch), view)
 

@@ -47,6 +47,19 @@ if TYPE_CHECKING:
 
 _serials = itertools.count(1)
 
+# what a field keeps as long as it lives, since kernels are prepared for it, and what makes a field of another
+_KEPT = {
+    **{
+        name: f"f.like({name}=...)"
+        for name in ("element", "precision", "storage", "boundary", "over", "batch")
+    },
+    **dict.fromkeys(("stored", "layout"), "f.like(storage=...)"),
+    "lattice": "Field(lattice, f.element)",
+    "borrowed": "lattice.wrap(array)",
+    **dict.fromkeys(("members_in_memory", "listed_members", "view_of", "views"), "f.members[...]"),
+    "serial": "f.like()",
+}
+
 
 def as_array(values: Any, what: str) -> np.ndarray:
     """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
@@ -178,9 +191,15 @@ class Field(FieldArithmetic):
         batch = "" if self.batch is None else f", batch of {self.batch}"
         return f"<{self.element} field on {over}{self.lattice}, {self.precision}{batch}>"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises LayoutError for what a field keeps."""
+        if name in _KEPT and hasattr(self, name):
+            raise LayoutError(f"{self.name} keeps its {name}; {_KEPT[name]} makes another field")
+        object.__setattr__(self, name, value)
+
     def _begin_view(self, name: str) -> None:
         """Makes a shallow copy of a field one of its own, with the same memory."""
-        self.serial = next(_serials)
+        vars(self)["serial"] = next(_serials)
         self.name, self.named = name, False
         self._release = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False

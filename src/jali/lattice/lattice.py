@@ -83,6 +83,18 @@ MOST_SLICES = 1 << 18
 """Of several directions together: a sum that does not depend on the order takes a kilobyte wherever it is."""
 
 
+# what a lattice keeps as long as it lives, since fields and kernels are prepared for it, and what makes one of another
+_KEPT = {
+    "extents": "Lattice(...)",
+    **{name: f"Lattice(..., {name}=...)" for name in ("grid", "communicator", "halo_items", "halo_wire")},
+    "partition": "Lattice(..., grid=...)",
+    **dict.fromkeys(("pool", "lock"), "Lattice(..., communicator=...)"),
+    "gpu": "Lattice(..., device=...)",
+    "_lanes": "Lattice(..., lanes=...)",
+    "serial": "Lattice(...)",
+}
+
+
 @dataclass(frozen=True)
 class SiteRange:
     """A domain in one layout: positions begin..end-1, or a list of blocks with lane masks."""
@@ -184,6 +196,12 @@ class Lattice(LatticeBase):
 
     def __repr__(self) -> str:
         return f"Lattice({', '.join(map(str, self.extents))})"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises LayoutError for what a lattice keeps."""
+        if name in _KEPT and hasattr(self, name):
+            raise LayoutError(f"{self} keeps its {name}; {_KEPT[name]} makes another lattice")
+        object.__setattr__(self, name, value)
 
     def like(self, *extents: int | Sequence[int]) -> Lattice:
         """The coarser or finer lattice of these extents on the same ranks and devices, each rank with the same part of it.
