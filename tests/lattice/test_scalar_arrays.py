@@ -339,7 +339,8 @@ def test_products_are_exact_to_their_roundings(one, other):
         a, b = LATTICE.scalars(x), LATTICE.scalars(y)
         bound = 2 * (inner + 2) * EPS * (abs(x) @ abs(y))
         assert np.all(abs((a @ b).read() - exactly(x) @ exactly(y)) <= bound)
-        if "real" in (one, other):  # a product of two complex numbers rounds one of its terms alone: the first factor's real part's
+        # a product of two complex numbers rounds one of its terms alone: the first factor's real part's
+        if "real" in (one, other):
             assert np.array_equal((b.T @ a.T).T.read(), (a @ b).read())
         assert np.array_equal((a @ b[:, 0]).read(), (a @ b).read()[:, 0])
         assert np.array_equal((a[0] @ b).read(), (a @ b).read()[0])
@@ -441,6 +442,45 @@ def test_orthogonal_factor_of_an_ill_conditioned_matrix_is_that_of_givens_and_ho
     matrix = np.array([[1.0, 1, 1], [d, 0, 0], [0, d, 0], [0, 0, d]])  # Lauchli's
     q = LATTICE.scalars(matrix).qr()[0].read()
     assert size(q.T @ q - np.eye(3)) <= 30 * EPS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_orthogonal_factors_of_columns_of_any_size_have_the_bits_of_ordinary_ones(kind):
+    for n in (1, 2, 16):
+        matrix = values((n, n), kind)
+        q, r = (found.read() for found in LATTICE.scalars(matrix).qr())
+        for power in (-900, -560, -531, 505, 511, 1015):  # squares leave the range from 512 on
+            large, factor = (found.read() for found in LATTICE.scalars(matrix * 2.0**power).qr())
+            assert np.array_equal(large, q)
+            assert np.array_equal(factor, r * 2.0**power)
+        powers = 2.0 ** np.linspace(-800, 1000, n).round()
+        apart, factor = (found.read() for found in LATTICE.scalars(matrix * powers).qr())
+        assert np.array_equal(apart, q)
+        assert np.array_equal(factor, r * powers)
+
+
+def test_orthogonal_factors_of_the_smallest_and_the_largest_numbers_are_orthonormal():
+    for size_of in (1e154, 1e-170, 1e-160, 4e307, 1e-307):
+        matrix = size_of * np.array([[1.0, 2.0], [3.0, 4.0]])
+        q, r = (found.read() for found in LATTICE.scalars(matrix).qr())
+        assert size(q.T @ q - np.eye(2)) <= 12 * EPS
+        assert np.allclose(q @ (r / size_of), [[1, 2], [3, 4]], rtol=8 * EPS)
+    q, r = (found.read() for found in LATTICE.scalars([[5e-324, 0.0], [0.0, 1e-320]]).qr())
+    assert size(q - np.eye(2)) <= 2 * EPS
+    assert np.array_equal(r, [[5e-324, 0.0], [0.0, 1e-320]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_orthogonal_factors_from_a_column_of_no_numbers_on_are_none(kind):
+    for wrong in (np.inf, -np.inf, np.nan):
+        matrix = values((4, 4), kind)
+        before = LATTICE.scalars(matrix).qr()[0].read()
+        matrix[2, 1] = wrong
+        q, r = (found.read() for found in LATTICE.scalars(matrix).qr())
+        assert np.array_equal(q[:, 0], before[:, 0])
+        assert np.isnan(q[:, 1:]).all()
+        assert np.isnan(r[np.triu(np.ones((4, 4), bool))][4:]).all()
+        assert np.array_equal(np.tril(r, -1), np.zeros((4, 4)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -453,8 +453,9 @@ class ScalarArray(LocatedArray):
         """Q with orthonormal columns, of the shape of a, and the upper triangular R with a positive real diagonal: a = Q R.
 
         Where a column depends on those before it, to 4 times the number of rows roundings of its norm, R has zero on the diagonal and Q a
-        column of zeros. By the Gram-Schmidt process, every column twice: Golub and Van Loan, 5.2. Squares of elements must be in
-        the range of doubles. Raises ShapeError for more columns than rows, or more than 16 rows.
+        column of zeros. A column with nan or an infinity makes it and those behind it nan, in Q and R. By the Gram-Schmidt process, every
+        column twice: Golub and Van Loan, 5.2. Columns may be as large and as small as doubles are. Raises ShapeError for more columns than
+        rows, or more than 16 rows.
         """
         self._numbers("qr")
         rows, columns = self.shape if self.ndim == 2 else (0, 0)

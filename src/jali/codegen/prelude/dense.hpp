@@ -93,6 +93,9 @@ JALI_INLINE real size_of(complex_lane a) {
 JALI_INLINE real modulus(real a) {
     return vabs(a);
 }
+JALI_INLINE real largest_part(real a) {
+    return vabs(a);
+}
 JALI_INLINE real modulus(complex_lane a) {
     return modulus(a.re, a.im);
 }
@@ -231,6 +234,7 @@ JALI_INLINE void solve(kept_matrix out, given_matrix a, given_matrix b) {
 
 // a = q r by the Gram-Schmidt process, every column twice (5.2.7 to 5.2.9): q is then orthonormal to rounding, whatever the condition of
 // a (L. Giraud, J. Langou, M. Rozloznik, Numer. Math. 101 (2005) 87). A column of which only rounding is left depends on those before.
+// Columns are scaled by powers of two, so that no square leaves the range; the bits are those without, where none does.
 template <class T>
 JALI_INLINE real column_norm(const T* v, int64_t rows, int64_t columns, int64_t j) {
     real total = splat(0);
@@ -238,12 +242,23 @@ JALI_INLINE real column_norm(const T* v, int64_t rows, int64_t columns, int64_t 
     return vsqrt(total);
 }
 template <class T>
+JALI_INLINE real column_scale(const T* v, int64_t rows, int64_t columns, int64_t j) {
+    real largest = splat(0);
+    for (int64_t i = 0; i < rows; ++i) largest = vmax(largest, largest_part(v[i * columns + j]));
+    return select(largest < splat(INFINITE), unit_scale(largest, splat(0)), splat(nan_of_target()));
+}
+template <class T>
 JALI_INLINE void qr(kept_matrix q, kept_matrix r, given_matrix a) {
     JALI_SHARED T v[MOST_ORDER * MOST_ORDER], factor[MOST_ORDER * MOST_ORDER], overlap[MOST_ORDER];
+    JALI_SHARED real scale[MOST_ORDER];
     const int64_t rows = a.rows, columns = a.columns;
     const real rounding = splat(double(4 * rows) * 0x1p-52);
     JALI_FOR_THREADS(e, rows * columns) get(v[e], a, e / columns, e % columns);
     JALI_FOR_THREADS(e, columns * columns) factor[e] = {};
+    meet();
+    JALI_FOR_THREADS(j, columns) scale[j] = column_scale(v, rows, columns, j);
+    meet();
+    JALI_FOR_THREADS(e, rows * columns) v[e] = scale[e % columns] * v[e];
     meet();
     for (int64_t j = 0; j < columns; ++j) {
         const real given = column_norm(v, rows, columns, j);
@@ -271,7 +286,8 @@ JALI_INLINE void qr(kept_matrix q, kept_matrix r, given_matrix a) {
         meet();
     }
     JALI_FOR_THREADS(e, rows * columns) keep(q, e, v[e]);
-    JALI_FOR_THREADS(e, columns * columns) keep(r, e, factor[e]);
+    JALI_FOR_THREADS(e, columns * columns)
+        keep(r, e, e / columns > e % columns ? T{} : over(factor[e], scale[e % columns]));
 }
 
 // Eigenvalues in ascending order, and eigenvectors, of a Hermitian matrix whose lower triangle is given: Jacobi's method (8.5), in rounds of
