@@ -86,5 +86,5 @@ def test_mistakes_are_reported():
         from_basis(3, "chiral")
     with pytest.raises(LayoutError, match=r"holds Matrix\(4, 2\)"):
         to_basis(Field(psi.lattice, Matrix(4, 2)), "chiral")
-    with pytest.raises(LayoutError, match=r"holds Spinor\(2\), .* holds Spinor\(3\)"):
+    with pytest.raises(LayoutError, match=r"its element is Spinor\(2\), .* is Spinor\(3\)"):
         to_basis(psi, "chiral", Field(psi.lattice, Spinor(3)))

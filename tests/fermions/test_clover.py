@@ -266,11 +266,14 @@ def test_a_block_that_is_not_positive_is_told_with_site_and_pivot():
         with pytest.raises(jali.SingularError, match=match):
             D.even_odd()
     D.mass = 0.1
-    D.even_odd()
+    E = D.even_odd()
     D.mass = -4.5
+    assert np.isfinite(norm2(D.apply(psi)))  # D needs no inverse
     for _ in range(2):
         with pytest.raises(jali.SingularError, match=match):
-            D.apply(psi)
+            E.apply(psi.on(ODD))
+    with pytest.raises(jali.SingularError, match=match):
+        CloverDirac(U, -4.5, 1.0, inverse="cholesky").even_odd()
 
 
 def test_a_graph_that_changes_links_makes_the_blocks_anew():

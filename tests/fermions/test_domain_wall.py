@@ -387,9 +387,9 @@ def test_mistakes_are_reported():
         (lambda: D.apply(Field(lattice, Spinor(3), batch=4)), r"acts on fields of Spinor\(2\)"),
         (lambda: D.source(walls), "a spinor of four dimensions has no batch, and .* one of 4"),
         (lambda: D.source(single.on(EVEN)), "a spinor of four dimensions has all sites"),
-        (lambda: D.source(single, other), "batch=4, .* has a batch of 3"),
+        (lambda: D.source(single, other), "its batch is 4, and that of .* is 3"),
         (lambda: D.physical(single), "batch=4"),
-        (lambda: D.physical(walls, walls.like()), "a spinor of four dimensions has no batch"),
+        (lambda: D.physical(walls, walls.like()), "its batch is None, and that of .* is 4"),
         (
             lambda: DomainWallDirac(U, 0.0, 5.0, Ls=4).even_odd(),
             r"the diagonal 0 - 1 Lambda of .* has no inverse",
@@ -404,10 +404,10 @@ def test_mistakes_are_reported():
     for act, match in (
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=1), "a whole number from 2 to 256, not 1"),
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=8.0), "a whole number from 2 to 256, not 8.0"),
-        (lambda: DomainWallDirac(U, 0.1, -1.8, Ls=4), "M5 is positive, .* not -1.8; codes that take"),
-        (lambda: DomainWallDirac(U, "0.1", 1.8, Ls=4), "mass is a real finite number, not '0.1'"),
-        (lambda: DomainWallDirac(U, 0.1, np.inf, Ls=4), "M5 is a real finite number, not inf"),
-        (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=4, b=1j), "b is a real finite number, not 1j"),
+        (lambda: DomainWallDirac(U, 0.1, -1.8, Ls=4), "M5, .* has the mass -M5, is positive, not -1.8"),
+        (lambda: DomainWallDirac(U, "0.1", 1.8, Ls=4), "mass is a finite real number, not '0.1'"),
+        (lambda: DomainWallDirac(U, 0.1, np.inf, Ls=4), "M5 is a finite real number, not inf"),
+        (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=4, b=1j), "b is a finite real number, not 1j"),
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=4, b=0), "b and c are both zero"),
     ):
         with pytest.raises(ParameterError, match=match):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from jali.beside import made_of, redefines
+from jali.errors import LayoutError
 from jali.fermions.kept import KeptFields
 from jali.lattice.algebra import inner, sum_of_members
 from jali.lattice.field import Field
@@ -60,6 +61,10 @@ class Applications:
     @made_of("apply", "adjoint", "_run")
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
         """M^dagger M psi, and its inner product with psi. Where a subclass has another M^dagger there are two kernels."""
+        if out is psi:
+            raise LayoutError(
+                "the result stands beside psi, with which its inner product is: it needs a field other than the source"
+            )
         between = self._applied(psi)
         if redefines(self, Applications, "adjoint", "_run"):
             out = self.adjoint(between, out)
@@ -114,18 +119,25 @@ class Applications:
     # ---- its parts ---------------------------------------------------------------------------------------
 
     def _run(self, psi: Field, out: Field | None, dagger: bool) -> Field:
-        self._acted_on(psi)
-        out = self._out(psi, out)
+        out = self._result(psi, out)
         kernel, arguments = self._application(psi, dagger)
         kernel(out, *arguments)
+        return out
+
+    def _result(self, psi: Field, out: Field | None) -> Field:
+        self._acted_on(psi)
+        out = self._out(psi, out)
+        if out.over is not psi.over:
+            raise LayoutError(
+                f"a result lives where its source does, on {psi.over}, and {out.name} on {out.over}"
+            )
         return out
 
     def _with_number(
         self, psi: Field, out: Field | None, dagger: bool, p: Field | None, wait: bool
     ) -> tuple[Field, Any]:
         """M psi or M^dagger psi, and its inner product with p, or with itself."""
-        self._acted_on(psi)
-        out = self._out(psi, out)
+        out = self._result(psi, out)
         kernel, arguments = self._application(psi, dagger)
         number = apply_inner(kernel, p, out, *arguments, wait=wait)
         return out, self.of_one_vector(number.real if p is None else number)

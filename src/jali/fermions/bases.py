@@ -73,8 +73,12 @@ def _rotated(psi: Field, matrix: SpinMatrix, out: Field | None) -> Field:
                 f"a basis is that of a field of spinors, and {field.name} holds {field.element}"
             )
     out = psi.like() if out is None else out
-    if out.element != psi.element:
-        raise LayoutError(f"{psi.name} holds {psi.element}, {out.name} holds {out.element}")
+    for name in ("element", "over", "batch", "boundary"):
+        mine, theirs = getattr(psi, name), getattr(out, name)
+        if mine != theirs:
+            raise LayoutError(
+                f"a result fits its source {psi.name}: its {name} is {mine}, and that of {out.name} is {theirs}"
+            )
     _rotate(out, psi, matrix)
     return out
 

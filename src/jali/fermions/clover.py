@@ -12,7 +12,6 @@ B. Joo and H.-W. Lin, Phys. Rev. D 78 (2008) 054501, eq. 4). In the boundary sli
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import jali
 from jali.codegen.types import Hermitian
 from jali.codegen.values import Value
 from jali.errors import ParameterError, RecordingError, StorageError
+from jali.fermions.parameters import RealParameter
 from jali.fermions.spin import gamma
 from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
 from jali.files import value_shown
@@ -162,6 +162,9 @@ class CloverDirac(WilsonDirac):
     an application raises StorageError for blocks that `storage` cannot hold, such as numbers above 65504 in "float16".
     """
 
+    csw = RealParameter()
+    csw_time = RealParameter(optional=True)
+
     def __init__(
         self,
         U: Any,
@@ -179,9 +182,7 @@ class CloverDirac(WilsonDirac):
         super().__init__(U, mass, kappa=kappa, anisotropy=anisotropy, nu=nu)
         if inverse not in INVERSES:
             raise ParameterError(f'inverse is "stored" or "cholesky", not {value_shown(inverse)}')
-        self.csw: float = real_number("csw", csw)
-        self.csw_time: float | None = None if csw_time is None else real_number("csw_time", csw_time)
-        self.anisotropy: float = float(anisotropy)
+        self.csw, self.csw_time = csw, csw_time
         self._stores_inverse = inverse == "stored"
         self._opened = tuple(u.boundary.conditions[mu] == "open" for mu, u in enumerate(self.links))
         rows, names = 2 * self.colours, ["A of chirality 1", "A of chirality -1"]
@@ -191,6 +192,7 @@ class CloverDirac(WilsonDirac):
         self._blocks = [self._hermitian_field(rows, storage, name) for name in names]
         self._inverses: list[Field] | None = None
         self._made_of: Any = None
+        self._inverted: Any = None  # what the inverses were made of
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, csw {self.csw:g})"
@@ -240,24 +242,39 @@ class CloverDirac(WilsonDirac):
         Applications do so by themselves where links were written by site functions, assignments or files. Needed where they cannot know: in a
         graph that changes links, and after a write into the array of links that `Lattice.wrap` made.
         """
+        self._make_blocks()
+        if self._inverses is not None:
+            self._make_inverses()
+
+    def _make_blocks(self) -> None:
         if len(self._blocks) == 2:
             _set_blocks(self._blocks, self.links, self.mass, self.weights, self._coefficients(), self._opened)
         else:
             _set_terms(self._blocks, self.links, self._coefficients(), self._opened)
         if self._blocks[0].stored.counts(self._blocks[0].precision):
             self._raise_if_lost(self._blocks)
-        if self._inverses is not None:
-            self._invert(self._inverses)
         self._made_of = self._sources()
 
     def check_inverse(self) -> None:
-        """Makes the fields of A^-1, if they are stored and not yet there."""
-        if self._stores_inverse and self._inverses is None:
-            self._follow()
-            names = "inverse of A of chirality 1", "inverse of A of chirality -1"
-            inverses = [self._hermitian_field(2 * self.colours, self._storage, name) for name in names]
-            self._invert(inverses)
-            self._inverses = inverses
+        """Makes the fields of A^-1, if they are stored and not those of the blocks as they are now. Where they are factored in kernels, looks
+        once whether all are positive definite. Raises SingularError with site and pivot."""
+        self._follow()
+        if self._inverted == self._made_of:
+            return
+        if self._stores_inverse:
+            self._make_inverses()
+            return
+        with contextlib.suppress(RecordingError):  # a graph reads nothing
+            self.log_det()
+        self._inverted = self._made_of
+
+    def _make_inverses(self) -> None:
+        names = "inverse of A of chirality 1", "inverse of A of chirality -1"
+        inverses = self._inverses or [
+            self._hermitian_field(2 * self.colours, self._storage, name) for name in names
+        ]
+        self._invert(inverses)
+        self._inverses, self._inverted = inverses, self._made_of
 
     def log_det(self, over: Domain = ALL) -> float:
         """log det A, the sum over the sites of `EVEN`, `ODD` or `ALL`, of the blocks as they are stored.
@@ -302,11 +319,4 @@ class CloverDirac(WilsonDirac):
 
     def _follow(self) -> None:
         if self._made_of != self._sources():
-            self.update()
-
-
-def real_number(name: str, value: Any) -> float:
-    """A finite real number. Raises ParameterError."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
-        raise ParameterError(f"{name} is a finite real number, not {value_shown(value)}")
-    return float(value)
+            self._make_blocks()

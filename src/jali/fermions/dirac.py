@@ -30,6 +30,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from jali.codegen.lines import trace_error
 from jali.codegen.types import Element
 from jali.codegen.values import Value
 from jali.errors import LayoutError
@@ -81,6 +82,10 @@ class Dirac(Applications):
             raise LayoutError(f"the links are matrices, not {self.links[0].element}")
         self.colours = int(self.links[0].element.type.shape[0])
         for mu, link in enumerate(self.links):
+            if link.lattice is not self.lattice:
+                raise LayoutError(
+                    f"the links are fields of one lattice, and those of direction {mu} live on another one ({what_differs(link.lattice, self.lattice)})"
+                )
             if link.element.type.shape != (self.colours, self.colours):
                 raise LayoutError(
                     f"the links are square matrices, all of one size ({self.colours}), and those of direction {mu} are {link.element}"
@@ -137,21 +142,22 @@ class Dirac(Applications):
             self.kernel("scaled_hop")(out, read, scale, dagger, *self.data)
         else:
             self._check(plus)
+            self._alike(psi, plus, "what is added")
             self.kernel("sum")(out, plus, read, times, scale, dagger, *self.data)
         return out
 
     def diagonal(self, psi: Field, out: Field | None = None, dagger: bool = False) -> Field:
-        """A psi, or A^dagger psi."""
+        """A psi, or A^dagger psi; `out` may be psi where the diagonal does not join members of a batch."""
         self._check(psi)
-        out = self._out(psi, out)
+        out = psi if out is psi and not self.joins_members else self._out(psi, out)
         self.kernel("diagonal")(out, psi, dagger, *self.data)
         return out
 
     def diagonal_inverse(self, psi: Field, out: Field | None = None, dagger: bool = False) -> Field:
-        """A^-1 psi, or A^-dagger psi. Raises LayoutError where A has no inverse."""
+        """A^-1 psi, or A^-dagger psi; `out` as for `diagonal`. Raises LayoutError where A has no inverse."""
         self._check(psi)
         self.check_inverse()
-        out = self._out(psi, out)
+        out = psi if out is psi and not self.joins_members else self._out(psi, out)
         self.kernel("inverse")(out, psi, dagger, *self.data)
         return out
 
@@ -224,8 +230,8 @@ class Dirac(Applications):
             return self.kernel("apply"), (psi, dagger, *self.data)
         return self.kernel("apply_second_step"), (psi, read, dagger, *self.data)
 
-    def _out(self, psi: Field, out: Field | None) -> Field:
-        """The field that a result is written to. Raises LayoutError."""
+    def _out(self, psi: Field, out: Field | None, batch: Any = ...) -> Field:
+        """The field that a result is written to, of another batch if that is named. Raises LayoutError."""
         out = psi.like() if out is None else out
         if not isinstance(out, Field):
             raise LayoutError(f"{self!r} writes into a field, not into {no_field(out)}")
@@ -233,16 +239,35 @@ class Dirac(Applications):
             raise LayoutError(
                 "a Dirac operator reads neighbours: the result needs a field other than the source"
             )
+        self._alike(psi, out, "a result", batch)
         return out
+
+    def _alike(self, psi: Field, other: Field, what: str, batch: Any = ...) -> None:
+        """Raises LayoutError where a field that meets psi has another element, lattice, batch or boundary."""
+        for name, mine, theirs in (
+            ("element", psi.element, other.element),
+            ("lattice", psi.lattice, other.lattice),
+            ("batch", psi.batch if batch is ... else batch, other.batch),
+            ("boundary", psi.boundary, other.boundary),
+        ):
+            if mine is not theirs and mine != theirs:
+                raise LayoutError(
+                    f"{what} fits its source {psi.name}: its {name} is {mine}, and that of {other.name} is {theirs}"
+                )
 
 
 class _At:
     """A value at the site that is computed, for formulas that read a field there."""
 
-    def __init__(self, value: Value):
-        self._value = value
+    def __init__(self, X: Any, value: Value):
+        self._X, self._value = X, value
 
     def __getitem__(self, X: Any) -> Value:
+        if X is not self._X:
+            raise trace_error(
+                "an inverse of the diagonal, inverse_at, reads psi[X] only: other sites are the hop's, and a class whose diagonal joins members of "
+                "a batch says joins_members = True"
+            )
         return self._value
 
 
@@ -310,14 +335,14 @@ def _inverse(D: Any) -> Callable[..., None]:
 
 def _inverse_of_hop(D: Any) -> Callable[..., None]:
     def inverse_of_hop(X: Any, out: Any, psi: Any, dagger: bool, *data: Any) -> None:
-        out[X] = D.inverse_at(X, _At(D.hop_at(X, psi, dagger, *data)), dagger, *data)
+        out[X] = D.inverse_at(X, _At(X, D.hop_at(X, psi, dagger, *data)), dagger, *data)
 
     return inverse_of_hop
 
 
 def _inverse_of_rest(D: Any) -> Callable[..., None]:
     def inverse_of_rest(X: Any, out: Any, chi: Any, psi: Any, dagger: bool, *data: Any) -> None:
-        out[X] = D.inverse_at(X, _At(chi[X] - D.hop_at(X, psi, dagger, *data)), dagger, *data)
+        out[X] = D.inverse_at(X, _At(X, chi[X] - D.hop_at(X, psi, dagger, *data)), dagger, *data)
 
     return inverse_of_rest
 
@@ -331,7 +356,7 @@ def _diagonal_and_hop(D: Any) -> Callable[..., None]:
 
 def _one_and_inverse(D: Any) -> Callable[..., None]:
     def one_and_inverse(X: Any, out: Any, chi: Any, psi: Any, dagger: bool, *data: Any) -> None:
-        out[X] = chi[X] - D.inverse_at(X, _At(D.hop_at(X, psi, dagger, *data)), dagger, *data)
+        out[X] = chi[X] - D.inverse_at(X, _At(X, D.hop_at(X, psi, dagger, *data)), dagger, *data)
 
     return one_and_inverse
 

@@ -20,7 +20,6 @@ and det D(m) / det D(1) = det D4. Coefficients that differ from slice to slice a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +30,7 @@ from jali.codegen.types import Spinor
 from jali.codegen.values import Value, where
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.dirac import Dirac
+from jali.fermions.parameters import RealParameter
 from jali.fermions.wilson import wilson_hop_at
 from jali.files import value_shown
 from jali.lattice.batches import MOST_MEMBERS
@@ -49,6 +49,12 @@ class DomainWallDirac(Dirac):
     """
 
     joins_members = True
+    mass = RealParameter()
+    M5 = RealParameter(
+        "M5, the height of the wall, in which the Wilson operator has the mass -M5,", positive=True
+    )
+    b = RealParameter()
+    c = RealParameter()
 
     def __init__(self, U: Any, mass: float, M5: float, *, Ls: int, b: float = 1.0, c: float = 0.0):
         super().__init__(U, Spinor)
@@ -61,12 +67,7 @@ class DomainWallDirac(Dirac):
                 f"Ls, the extent of the fifth direction, is a whole number from 2 to {MOST_MEMBERS}, not {value_shown(Ls)}"
             )
         self.Ls = int(Ls)
-        self.mass, self.M5 = _real("mass", mass), _real("M5", M5)
-        self.b, self.c = _real("b", b), _real("c", c)
-        if self.M5 <= 0:
-            raise ParameterError(
-                f"M5 is positive, since the Wilson operator has the mass -M5, not {value_shown(M5)}; codes that take that mass want its negative"
-            )
+        self.mass, self.M5, self.b, self.c = mass, M5, b, c
         if self.b == self.c == 0:
             raise ParameterError("b and c are both zero: the operator would have no links")
         self._inverse: tuple[tuple[float, ...], np.ndarray, bool] | None = None
@@ -214,7 +215,7 @@ class DomainWallDirac(Dirac):
         `out` has batch=Ls, `eta` none. Raises LayoutError for fields that do not fit.
         """
         self._check_four(eta)
-        out = eta.like(batch=self.Ls) if out is None else self._out(eta, out)
+        out = eta.like(batch=self.Ls) if out is None else self._out(eta, out, self.Ls)
         self._acted_on(out)
         _source(out, eta, self.links, self._diagonal_factors()[1], self.c or None, self.Ls)
         return out
@@ -222,7 +223,7 @@ class DomainWallDirac(Dirac):
     def physical(self, psi: Field, out: Field | None = None) -> Field:
         """The spinor of four dimensions P_minus psi_0 + P_plus psi_{Ls-1}. `out` has no batch. Raises LayoutError for fields that do not fit."""
         self._check(psi)
-        out = psi.like(batch=None) if out is None else self._out(psi, out)
+        out = psi.like(batch=None) if out is None else self._out(psi, out, None)
         self._check_four(out)
         _physical(out, psi)
         return out
@@ -298,16 +299,6 @@ def _source(X: Any, out: Any, eta: Any, U: Any, minus: Any, c: Any, Ls: int) -> 
 @site_function
 def _physical(X: Any, out: Any, psi: Any) -> None:
     out[X] = concatenate([psi[X, -1][:, :2], psi[X, 0][:, 2:]], axis=1)
-
-
-def _real(what: str, value: Any) -> float:
-    if (
-        isinstance(value, bool | complex | np.complexfloating)
-        or not isinstance(value, int | float | np.number)
-        or not math.isfinite(value)
-    ):
-        raise ParameterError(f"{what} is a real finite number, not {value_shown(value)}")
-    return float(value)
 
 
 __all__ = ["DomainWallDirac", "joined_slices"]

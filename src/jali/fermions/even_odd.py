@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jali.beside import redefines
 from jali.errors import LayoutError
 from jali.fermions.applications import Applications
 from jali.files import value_shown
@@ -51,6 +52,10 @@ class EvenOdd(Applications):
             raise LayoutError(f"the even-odd form lives over EVEN or ODD, not over {given}")
         if form not in FORMS:
             raise LayoutError(f'an even-odd form is "asymmetric" or "symmetric", not {value_shown(form)}')
+        if redefines(D, Applications, "apply", "adjoint", "_run"):
+            raise LayoutError(
+                f"{type(D).__name__} has an apply or adjoint of its own, and even-odd forms are made of formulas: state diagonal_at, inverse_at and hop_at"
+            )
         self.D = D
         self.over = EVEN if over == EVEN else ODD
         self.symmetric = form == "symmetric"
@@ -96,6 +101,10 @@ class EvenOdd(Applications):
             self.D.diagonal_inverse(rest, found)
         else:
             self.D.kernel("inverse_of_rest")(found, source, self.D.first_step(x, False), False, *self.D.data)
+        if out is not None and out.boundary != b.boundary:
+            raise LayoutError(
+                f"{out.name} is {out.boundary}, {b.name} is {b.boundary}: a solution has the boundary of its right-hand side"
+            )
         return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
 
     # ---- its parts ---------------------------------------------------------------------------------------
@@ -134,5 +143,6 @@ class EvenOdd(Applications):
 
     def _acted_on(self, psi: Any) -> None:
         self.D._check(psi)
+        self.D.check_inverse()  # numbers and links may have changed
         if psi.over is not self.over:
             raise LayoutError(f"{self!r} acts on fields over {self.over}, and {psi.name} lives on {psi.over}")

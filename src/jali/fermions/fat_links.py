@@ -13,6 +13,7 @@ phases: signs of a boundary are those of the quark field.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import numbers
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from typing import Any
 
 import jali
 from jali.codegen.types import Matrix
-from jali.errors import LayoutError, ParameterError
+from jali.errors import LayoutError, ParameterError, RecordingError, SingularError
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.checked import checked
@@ -229,25 +230,47 @@ class HISQLinks:
 
     V is Fat7 of U, W its U(n) part, and the second level is made of W. Of the mass it has only epsilon, in the weights of W and of the
     long link: `fat(epsilon)` and `long(epsilon)` add that to what all masses share, and are that itself where epsilon is 0. `V` and `W` are
-    lists of fields. E. Follana et al., Phys. Rev. D 75 (2007) 054502, hep-lat/0610092. Raises LayoutError as `asqtad_links`; a V that
-    is singular is a SingularError with its site, where results are read.
+    lists of fields. E. Follana et al., Phys. Rev. D 75 (2007) 054502, hep-lat/0610092. Raises LayoutError as `asqtad_links`, and
+    SingularError with the site for a V that is singular. `follow()` smears anew where links have changed.
     """
 
     def __init__(self, U: Any):
-        self.V = fatten(U, FAT7)
-        self.W = unitary_links(self.V)
-        self._fat = fatten(self.W, HISQ_LEVEL_2)
-        self._long = long_links(self.W, HISQ_LEVEL_2.naik)
+        self._thin = checked_links(U)
+        self.V, self.W, self._fat, self._long = self._smeared()
+        self._made_of = versions_of(self._thin)
+        self.made = 1  # how often
+
+    def _smeared(self) -> tuple[list[Field], list[Field], list[Field], list[Field]]:
+        V = fatten(self._thin, FAT7)
+        W = unitary_links(V)
+        singular = [
+            error for w in W if (error := _singular(w)) is not None
+        ]  # all are read, so none is told later
+        if singular:
+            raise singular[0]
+        return V, W, fatten(W, HISQ_LEVEL_2), long_links(W, HISQ_LEVEL_2.naik)
+
+    def follow(self) -> None:
+        """Smears anew if links have changed since; the fields stay the same ones."""
+        if self._made_of != (now := versions_of(self._thin)):
+            mine = [*self.V, *self.W, *self._fat, *self._long]
+            new = [f for fields in self._smeared() for f in fields]
+            for one, other in zip(mine, new, strict=True):
+                one.assign(other)
+            self._made_of = now
+            self.made += 1
 
     def __repr__(self) -> str:
         return f"HISQLinks({self.W[0].element} on {self.W[0].lattice})"
 
     def fat(self, epsilon: float = 0.0) -> list[Field]:
         """The fat links of the second level, of weight 1 + epsilon / 8 for W itself."""
+        self.follow()
         return self._with(self._fat, self.W, HISQ_EPSILON[0] * _checked_epsilon(epsilon))
 
     def long(self, epsilon: float = 0.0) -> list[Field]:
         """The long links, -(1 + epsilon) / 24 W W W."""
+        self.follow()
         return self._with(
             self._long, self._long, HISQ_EPSILON[1] / HISQ_LEVEL_2.naik * _checked_epsilon(epsilon)
         )
@@ -277,6 +300,21 @@ def _checked_epsilon(epsilon: Any) -> float:
 
 def _matrix_like(link: Field, name: str) -> Field:
     return link.like(element=Matrix(int(link.element.type.shape[0])), storage=None, name=name)
+
+
+def _singular(link: Field) -> SingularError | None:
+    """The error of a matrix that has no U(n) part, which what is made of it would not raise. Graphs read nothing."""
+    try:
+        with contextlib.suppress(RecordingError):
+            link[(0,) * link.lattice.ndim]
+    except SingularError as error:
+        return error
+    return None
+
+
+def versions_of(links: Sequence[Field]) -> list[Any]:
+    """How often links were written, as far as they know."""
+    return [link.storage.versions() for link in links]
 
 
 def checked_links(U: Any) -> list[Field]:

@@ -10,7 +10,6 @@ none. MILC and QUDA apply 2 M. Boundary conditions are those of the field chi: a
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -19,7 +18,8 @@ from jali.codegen.types import Matrix, Vector
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.dirac import Dirac
-from jali.fermions.fat_links import HISQLinks, asqtad_links, checked_links, hisq_epsilon
+from jali.fermions.fat_links import HISQLinks, asqtad_links, checked_links, hisq_epsilon, versions_of
+from jali.fermions.parameters import FixedParameter, RealParameter
 from jali.files import value_shown
 from jali.lattice.domain import ALL
 from jali.lattice.field import Field
@@ -33,10 +33,17 @@ def staggered_phase_at(X: Any, mu: Any, phases: str = "x first") -> Any:
 
     "x first": directions 0, 1, 2, ..., so eta_0 = 1. "milc": the last direction, time, in front of the others, so eta_time = 1.
     """
+    _checked_phases(phases)
     directions = X.directions()
     order = directions if phases == "x first" else (directions[-1], *directions[:-1])
     before = [X.coordinate(nu) for nu in order[: [int(nu) for nu in order].index(int(mu))]]
     return 1 - 2 * (sum(before) % 2) if before else 1
+
+
+def _checked_phases(phases: Any) -> str:
+    if phases not in PHASES:
+        raise ParameterError(f"phases are {' or '.join(map(repr, PHASES))}, not {value_shown(phases)}")
+    return str(phases)
 
 
 def covariant_difference_at(X: Any, psi: Any, links: Any, mu: Any, steps: int = 1) -> Value:
@@ -58,6 +65,9 @@ class Staggered(Dirac):
     for odd extents, around which phases have no meaning; ParameterError for a mass that is no finite real number, and for other phases.
     """
 
+    mass = RealParameter("the mass")
+    phases = FixedParameter("make an operator with other phases=")
+
     def __init__(self, U: Any, mass: float, *, phases: str = "x first"):
         super().__init__(U, Vector)
         extents, open_ = self.lattice.extents, self.links[0].boundary.open
@@ -69,12 +79,8 @@ class Staggered(Dirac):
             raise LayoutError(
                 f"staggered phases need even extents, also in directions {odd} of the lattice of {extents}: a step around it would change signs"
             )
-        if isinstance(mass, bool) or not isinstance(mass, numbers.Real) or not math.isfinite(mass):
-            raise ParameterError(f"the mass is a finite real number, not {value_shown(mass)}")
-        if phases not in PHASES:
-            raise ParameterError(f"phases are {' or '.join(map(repr, PHASES))}, not {value_shown(phases)}")
-        self.mass: float = float(mass)
-        self.phases: str = phases
+        self.mass = mass
+        self.phases = _checked_phases(phases)
 
     def __repr__(self) -> str:
         milc = ", phases of MILC" * (self.phases == "milc")
@@ -162,6 +168,11 @@ class ImprovedStaggered(Staggered):
         """Fat links, m, the order of directions in phases, and long links."""
         return self.links, self.mass, self.phases, self.long
 
+    def _assign(self, fat: list[Field], long: list[Field]) -> None:
+        for mine, new in zip([*self.links, *self.long], [*fat, *long], strict=True):
+            if mine is not new:
+                mine.assign(new)
+
     @staticmethod
     def hop_at(X: Any, psi: Any, dagger: bool, fat: Any, mass: Any, phases: Any, long: Any) -> Value:  # type: ignore[override]
         """The sum over directions at the site X; the hop is anti-Hermitian."""
@@ -173,19 +184,39 @@ class ImprovedStaggered(Staggered):
 
 
 class Asqtad(ImprovedStaggered):
-    """The asqtad operator of links `U`, a bare mass and the tadpole factor `u0`: `ImprovedStaggered` with `asqtad_links`, and its errors."""
+    """The asqtad operator of links `U`, a bare mass and the tadpole factor `u0`: `ImprovedStaggered` with `asqtad_links`, and its errors.
+
+    Applications find that links have changed, outside of graphs, and smear them anew.
+    """
+
+    u0 = FixedParameter("make an operator with another u0")
 
     def __init__(self, U: Any, mass: float, u0: float = 1.0, *, phases: str = "x first"):
         super().__init__(*asqtad_links(U, u0), mass, phases=phases)
         self.u0 = float(u0)
+        self._thin = checked_links(U)
+        self._made_of = versions_of(self._thin)
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """Fat links, m, the order of directions in phases, and long links."""
+        if self._made_of != (now := versions_of(self._thin)):
+            self._assign(*asqtad_links(self._thin, self.u0))
+            self._made_of = now
+        return super().data
 
 
 class HISQ(ImprovedStaggered):
     """The HISQ operator of links `U` and a bare mass: `ImprovedStaggered` with links of `HISQLinks`, and their errors.
 
     `U` may be a `HISQLinks`, which quarks of several masses share. `epsilon` is always given: 0 for light quarks, and `hisq_epsilon(mass)`
-    for heavy ones, such as charm. Raises ParameterError where it is left out.
+    for heavy ones, such as charm. Raises ParameterError where it is left out. Applications find that links have changed, outside of
+    graphs, and smear them anew.
     """
+
+    epsilon = FixedParameter(
+        "HISQ(D.smeared, mass, epsilon=...) is the operator of another one, of the same smearing"
+    )
 
     def __init__(self, U: Any, mass: float, epsilon: float | None = None, *, phases: str = "x first"):
         if epsilon is None:
@@ -198,6 +229,16 @@ class HISQ(ImprovedStaggered):
         self.smeared = U if isinstance(U, HISQLinks) else HISQLinks(U)
         super().__init__(self.smeared.fat(epsilon), self.smeared.long(epsilon), mass, phases=phases)
         self.epsilon = float(epsilon)
+        self._made = self.smeared.made
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """Fat links, m, the order of directions in phases, and long links."""
+        self.smeared.follow()
+        if self._made != self.smeared.made:
+            self._assign(self.smeared.fat(self.epsilon), self.smeared.long(self.epsilon))
+            self._made = self.smeared.made
+        return super().data
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, epsilon {self.epsilon:g})"

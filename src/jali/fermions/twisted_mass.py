@@ -14,7 +14,8 @@ from typing import Any
 
 import jali
 from jali.codegen.values import Value
-from jali.fermions.clover import CloverDirac, block_at, on_chiralities, real_number
+from jali.fermions.clover import CloverDirac, block_at, on_chiralities
+from jali.fermions.parameters import RealParameter
 from jali.fermions.spin import gamma5
 from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
 from jali.lattice.domain import ALL, Domain
@@ -34,6 +35,8 @@ class TwistedMassDirac(WilsonDirac):
     numbers, and where mass and kappa are both given, or neither.
     """
 
+    mu = RealParameter()
+
     def __init__(
         self,
         U: Any,
@@ -45,7 +48,7 @@ class TwistedMassDirac(WilsonDirac):
         nu: float = 1.0,
     ):
         super().__init__(U, mass, kappa=kappa, anisotropy=anisotropy, nu=nu)
-        self.mu: float = real_number("mu", mu)
+        self.mu = mu
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, mu {self.mu:g})"
@@ -93,6 +96,8 @@ class TwistedCloverDirac(CloverDirac):
     A^2 + mu^2. They are positive where mu or A is not zero, also where A is not positive. Raises what `CloverDirac` does.
     """
 
+    mu = RealParameter()
+
     def __init__(
         self,
         U: Any,
@@ -108,7 +113,7 @@ class TwistedCloverDirac(CloverDirac):
         storage: str | None = None,
         compressed: bool = False,
     ):
-        self.mu: float = real_number("mu", mu)
+        self.mu = mu
         super().__init__(
             U,
             mass,

@@ -21,6 +21,7 @@ from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.dirac import Dirac
+from jali.fermions.parameters import FixedParameter, RealParameter, real_number
 from jali.fermions.spin import project, reconstruct
 from jali.files import value_shown
 
@@ -56,14 +57,11 @@ def wilson_mass(name: str, ndim: int, mass: Any, kappa: Any, weight: float | Non
         raise ParameterError(
             f"{name} takes mass= or kappa=, {'not both' if mass is not None else 'and neither is given'}"
         )
-    what, value = ("mass", mass) if kappa is None else ("kappa", kappa)
-    if not isinstance(value, int | float | np.number) or isinstance(value, complex | np.complexfloating):
-        raise ParameterError(f"the {what} is a real number, not {value_shown(value)}")
-    if not math.isfinite(value) or (what == "kappa" and value == 0):
-        raise ParameterError(
-            f"the {what} is finite{', not zero' * (what == 'kappa')}, not {value_shown(value)}"
-        )
-    return float(value) if kappa is None else 1 / (2 * float(value)) - (ndim if weight is None else weight)
+    what, value = ("the mass", mass) if kappa is None else ("kappa", kappa)
+    value = real_number(what, value)
+    if kappa is not None and value == 0:
+        raise ParameterError("kappa is not zero")
+    return value if kappa is None else 1 / (2 * value) - (ndim if weight is None else weight)
 
 
 def direction_weights(ndim: int, anisotropy: Any, nu: Any) -> np.ndarray | None:
@@ -84,6 +82,10 @@ class WilsonDirac(Dirac):
     that do not fit, ParameterError for impossible numbers, and where mass and kappa are both given, or neither.
     """
 
+    mass = RealParameter("the mass")
+    anisotropy = FixedParameter("make an operator with another anisotropy=")
+    nu = FixedParameter("make an operator with another nu=")
+
     def __init__(
         self,
         U: Any,
@@ -99,6 +101,7 @@ class WilsonDirac(Dirac):
                 f"{len(self.links)} link fields on a lattice of {self.lattice.ndim} dimensions; the Wilson operator has gamma matrices for at most 4"
             )
         self.weights = direction_weights(self.lattice.ndim, anisotropy, nu)
+        self.anisotropy, self.nu = float(anisotropy), float(nu)
         self.mass = wilson_mass(type(self).__name__, self.lattice.ndim, mass, kappa, self._weight)
 
     def __repr__(self) -> str:
@@ -110,8 +113,12 @@ class WilsonDirac(Dirac):
 
     @property
     def kappa(self) -> float:
-        """Hopping parameter 1 / (2 m + 2 d)."""
+        """Hopping parameter 1 / (2 m + 2 d), on anisotropic lattices 1 / (2 m + 2 + 2 (d - 1) nu / xi). Setting it sets the mass."""
         return 1 / (2 * self.mass + 2 * self._weight)
+
+    @kappa.setter
+    def kappa(self, kappa: float) -> None:
+        self.mass = wilson_mass(type(self).__name__, self.lattice.ndim, None, kappa, self._weight)
 
     @property
     def data(self) -> tuple[Any, ...]:
