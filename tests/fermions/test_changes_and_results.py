@@ -79,7 +79,7 @@ def test_parameters_that_change_are_checked_and_others_do_not_change(links):
         (S, "mass", np.nan, "finite real number, not nan"),
         (CloverDirac(links, 0.1), "csw", None, "csw is a finite real number, not None"),
         (TwistedMassDirac(links, 0.1, 0.2), "mu", np.inf, "mu is a finite real number, not inf"),
-        (DomainWallDirac(links, 0.1, 1.8, Ls=4), "M5", -1.0, "M5, .* is positive, not -1"),
+        (DomainWallDirac(links, 0.1, 1.8, Ls=4), "M5", -1.0, "M5 is positive, .* not -1"),
         (Asqtad(links, 0.1, 0.9), "u0", 0.8, "u0 does not change"),
         (HISQ(links, 0.1, epsilon=0.0), "epsilon", 0.1, r"HISQ\(D.smeared, mass, epsilon=...\)"),
     ):

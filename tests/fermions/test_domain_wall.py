@@ -404,7 +404,7 @@ def test_mistakes_are_reported():
     for act, match in (
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=1), "a whole number from 2 to 256, not 1"),
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=8.0), "a whole number from 2 to 256, not 8.0"),
-        (lambda: DomainWallDirac(U, 0.1, -1.8, Ls=4), "M5, .* has the mass -M5, is positive, not -1.8"),
+        (lambda: DomainWallDirac(U, 0.1, -1.8, Ls=4), "M5 is positive, .* has the mass -M5, not -1.8"),
         (lambda: DomainWallDirac(U, "0.1", 1.8, Ls=4), "mass is a finite real number, not '0.1'"),
         (lambda: DomainWallDirac(U, 0.1, np.inf, Ls=4), "M5 is a finite real number, not inf"),
         (lambda: DomainWallDirac(U, 0.1, 1.8, Ls=4, b=1j), "b is a finite real number, not 1j"),

@@ -22,8 +22,8 @@ def real_number(name: str, value: Any) -> float:
 class RealParameter:
     """An attribute that is a finite real number; `positive`: above zero, `optional`: or None. Setting another value raises ParameterError."""
 
-    def __init__(self, said: str = "", *, positive: bool = False, optional: bool = False):
-        self._said, self._positive, self._optional = said, positive, optional
+    def __init__(self, said: str = "", *, positive: bool = False, optional: bool = False, since: str = ""):
+        self._said, self._positive, self._optional, self._since = said, positive, optional, since
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name, self._said = name, self._said or name
@@ -35,7 +35,7 @@ class RealParameter:
         if not (self._optional and value is None):
             value = real_number(self._said, value)
             if self._positive and value <= 0:
-                raise ParameterError(f"{self._said} is positive, not {value_shown(value)}")
+                raise ParameterError(f"{self._said} is positive{self._since}, not {value_shown(value)}")
         instance.__dict__[self._name] = value
 
 
