@@ -134,13 +134,13 @@ def test_an_error_is_told_once_and_the_next_names_its_own_site(grid):
         h, out = blocks(lattice, x1_1=[1, -1, 1], x2_5=[1, 1, -2])
         solution(out, h)
         assert "(1, 1)" in (said := message(lambda: out[0, 0]))
-        assert "the first of 2 such sites" in said
+        assert "the first of 2 such matrices" in said
         assert np.isnan(out[2, 5]).all()
         h[1, 1] = np.eye(3)
         for _ in range(2):
             solution(out, h)
         assert "(2, 5)" in (said := message(lambda: out[0, 0]))
-        assert "the first of 2 such sites" in said  # of two runs
+        assert "the first of 2 such matrices" in said  # of two runs
         h[2, 5] = np.eye(3)
         solution(out, h)
         return out[2, 5].tolist()
@@ -336,3 +336,129 @@ def test_rejection_loops_count_only_lanes_that_still_try():
 
     f(out, h, jali.Random(seed=1))
     assert "the matrix made of h at site (1, 2)" in message(lambda: out[0, 0])
+
+
+@jali.site_function
+def of_another(X, out, h):
+    out[X] = h[X, X.member + 1].solve(jali.vector([1.0, 1, 1]))
+
+
+@jali.site_function
+def of_the_first(X, out, h):
+    out[X] = h[X, 0].solve(jali.vector([1.0, 1, 1]))
+
+
+@jali.site_function
+def of_all(X, out, h, g):
+    out[X] = g[X].solve(h[X] @ jali.vector([1.0, 1, 1]))
+
+
+@jali.site_function
+def times_member(X, out, h, g):
+    out[X] = (g[X] * jali.where(X.member < 2, 1.0, -1.0)).solve(h[X] @ jali.vector([1.0, 1, 1]))
+
+
+@on_ranks
+def test_the_error_names_the_member_of_a_batch(grid):
+    def body(lattice):
+        h = Field(lattice, Hermitian(3), batch=3, name="h")
+        h[...] = np.eye(3)
+        out, g = h.like(element=Vector(3)), Field(lattice, Hermitian(3))
+        g[...] = np.eye(3)
+        h[1, 2] = np.array([np.eye(3), -np.eye(3), np.eye(3)])
+        h[3, 3] = np.array([-np.eye(3), -np.eye(3), np.eye(3)])
+        said = []
+
+        def run(function, *fields):
+            function(out, *fields)
+            text = message(lambda: out[0, 0])
+            said.append(text.split(" is ")[0] + text.splitlines()[0].rpartition(",")[2])
+
+        run(solution, h)
+        said.append(message(lambda: h.solve(out)[0, 0]).split(" is ")[0])
+        run(of_another, h)
+        h[3, 3, 0] = np.eye(3)
+        run(solution, h)
+        h[0, 1, 0] = -np.eye(3)
+        run(of_the_first, h)
+        solution(out.members[:2], h.members[1:])
+        said.append(message(lambda: out[0, 0]).split(" is ")[0])
+        g[2, 2] = -np.eye(3)
+        run(of_all, h, g)
+        g[2, 2] = np.eye(3)
+        run(times_member, h, g)
+        return said
+
+    assert on(grid, body) == [
+        "solution: member 1 of h at site (1, 2) the first of 3 such matrices",
+        "member 1 of h at site (1, 2)",
+        "of_another: the matrix made of h at site (1, 2), for member 0, the first of 3 such matrices",
+        "solution: member 1 of h at site (1, 2) the first of 2 such matrices",
+        f"of_the_first: member 0 of h at site (0, 1) in {__file__}:{of_the_first.function.__code__.co_firstlineno + 2}",
+        "solution: member 0 of h at site (1, 2)",
+        f"of_all: g at site (2, 2) in {__file__}:{of_all.function.__code__.co_firstlineno + 2}",
+        "times_member: the matrix made of g at site (0, 0), for member 2, the first of 24 such matrices",
+    ]
+
+
+@on_ranks
+def test_the_error_names_the_edge_where_a_zero_or_a_sign_comes_from(grid):
+    @jali.site_function
+    def ahead(X, out, h):
+        mu, _ = X.directions()
+        out[X] = h[X + mu].solve(jali.vector([1.0, 1, 1]))
+
+    @jali.site_function
+    def behind(X, out, h):
+        mu, nu = X.directions()
+        out[X] = h[X - mu + nu].solve(jali.vector([1.0, 1, 1]))
+
+    def body(lattice):
+        said = []
+        for function in (ahead, behind):
+            for boundary in ({0: "open"}, {0: "antiperiodic"}, {1: "antiperiodic"}, None):
+                h = Field(lattice, Hermitian(3), boundary=boundary, name="h")
+                h[...] = np.eye(3)
+                out = Field(lattice, Vector(3))
+                if boundary is None:
+                    h[0, 0] = -np.eye(3)
+                function(out, h)
+                try:
+                    out[0, 0]
+                    said.append("")
+                except SingularError as error:
+                    said.append(str(error).split(": ", 1)[1].split(" is ")[0])
+        return said
+
+    assert on(grid, body) == [
+        "h read from site (3, 0) across the open end of direction 0",
+        "h at site (0, 0), read from site (3, 0) with the boundary factor -1,",
+        "",
+        "h at site (0, 0)",
+        "h read from site (0, 0) across the open end of direction 0",
+        "h at site (3, 1), read from site (0, 0) with the boundary factor -1,",
+        "h at site (3, 0), read from site (0, 5) with the boundary factor -1,",
+        "h at site (0, 0)",
+    ]
+
+
+@on_ranks
+def test_unlike_failures_of_several_launches_are_counted_apart(grid):
+    def body(lattice):
+        h, out = blocks(lattice, x1_1=[1, -1, 1], x2_5=[1, 1, -2])
+        g, _ = blocks(lattice, x2_1=[1, 1, 0])
+        for _ in range(2):
+            solution(out, h)
+        inverted(out, g)
+        said = [message(lambda: out[0, 0])]
+        g[0, 0] = np.diag([0, 1, 1])
+        solution(out, h)
+        inverted(out, g)
+        said.append(message(lambda: out[0, 0]))
+        return [text.splitlines()[0] for text in said]
+
+    first, second = on(grid, body)
+    assert first.startswith("solution: h at site (1, 1) is not positive definite")
+    assert first.endswith(", the first of 4 such matrices; 1 other fails, too")
+    assert second.startswith("inverted: h at site (0, 0) is singular")
+    assert second.endswith(", the first of 2 such matrices; 2 others fail, too")

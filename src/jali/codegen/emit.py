@@ -88,8 +88,9 @@ class Emitter(Writer):
         self.shared = -1
         if program.batch and not lowering.gpu:
             self.analysis = analysis = for_members(program, analysis)
+        self.not_shared = of_members(program) if program.batch else frozenset()
         # values of a member, and the names that each member of a thread has of its own
-        self.of_members = of_members(program) if lowering.together > 1 else frozenset()
+        self.of_members = self.not_shared if lowering.together > 1 else frozenset()
         self.own_names = {"member"}
         self.arrays = LocalArrays(program, analysis)
 

@@ -109,6 +109,7 @@ class Writer:
     program: SiteProgram
     lowering: Lowering
     analysis: Analysis
+    not_shared: frozenset[int]  # the numbers of values that each member of a batch has for itself
     values: dict[int, Value]
     loop: int | None
     branch: int | None  # the number of the node that encloses what is written
@@ -247,11 +248,15 @@ class Writer:
         masks += ["active"] if self.lowering.masked else []
         masks += [f"~done{self.loop}"] if self.loop is not None and self.loop >= 0 else []
         name, first = f"failed{self.number(node)}", 2 + 2 * self.analysis.failing.index(node)
-        where = "coordinates, lane_offsets, extents, blocks_held, x"
+        where, once = "coordinates, lane_offsets, extents, blocks_held, x", ""
+        if self.program.batch and node.number in self.not_shared:
+            where += f", {self.program.batch}, member"
+        elif self.program.batch and self.lowering.gpu:  # threads of all members compute it
+            once = "if (member == 0) "
         self.line(f"const mask {name} = {' & '.join(masks)};")
         self.line(f"if (!JALI_LIKELY(!any({name}))) {{")
         self.line(
-            f"    {before}count_pivots<{self.program.ndim}>(counters + {first}, {name}, {number}, {value}, {where});"
+            f"    {before}{once}count_pivots<{self.program.ndim}>(counters + {first}, {name}, {number}, {value}, {where});"
         )
         self.line("}")
 

@@ -8,7 +8,7 @@ launches are passed to their lattice, and reported at the next read of any of it
 from __future__ import annotations
 
 import copy
-import struct
+import json
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +26,9 @@ class Found(NamedTuple):
     sites: int
     what: str  # of overflows which kernels stored them, of pivots what is wrong at the first site
     first: int = -1  # of pivots: the global number of that site
+    kinds: tuple[
+        tuple[str, int], ...
+    ] = ()  # of pivots: how many sites of each kind, that of the first one first
 
 
 class Count(Protocol):
@@ -132,8 +135,11 @@ class LeftCounts:
 def together(found: Iterable[Found]) -> Found:
     """All of it as one. Where pivots have failed only these, with the first site: values that cannot be stored follow from them."""
     there = [one for one in found if one.sites]
-    if pivots := [one for one in there if one.first >= 0]:
-        return min(pivots, key=lambda one: one.first)._replace(sites=sum(one.sites for one in pivots))
+    if pivots := sorted((one for one in there if one.first >= 0), key=lambda one: one.first):
+        kinds: dict[str, int] = {}
+        for kind, sites in (entry for one in pivots for entry in one.kinds):
+            kinds[kind] = kinds.get(kind, 0) + sites
+        return pivots[0]._replace(sites=sum(kinds.values()), kinds=tuple(kinds.items()))
     return Found(sum(one.sites for one in there), ", ".join(dict.fromkeys(one.what for one in there)))
 
 
@@ -148,9 +154,12 @@ def unreported(counts: Iterable[Count]) -> Found:
 
 def raise_if_found(found: Found) -> None:
     """Raises SingularError for pivots that have failed, StorageError for values that could not be stored."""
-    sites, what, first = found
+    sites, what, first, kinds = found
     if sites and first >= 0:
-        more = f", the first of {sites} such sites" if sites > 1 else ""
+        alike = kinds[0][1]
+        more = f", the first of {alike} such matrices" if alike > 1 else ""
+        if others := sites - alike:
+            more += f"; {others} {'others fail' if others > 1 else 'other fails'}, too"
         raise SingularError(f"{what}{more}\n  at {user_line(beyond_trace=True)}")
     if sites:
         raise StorageError(
@@ -165,8 +174,10 @@ def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
     if communicator.size == 1:
         return raise_if_found(found)
     reported = communicator.gather_bytes(
-        struct.pack("<qq", found.sites, found.first) + found.what.encode(),
+        json.dumps(found).encode(),
         what="sites at which a kernel failed",
     )
-    parts = [(*struct.unpack("<qq", t[:16]), bytes(t[16:]).decode()) for t in reported]
-    return raise_if_found(together(Found(sites, what, first) for sites, first, what in parts))
+    parts = [json.loads(bytes(one)) for one in reported]
+    return raise_if_found(
+        together(Found(sites, what, first, tuple(map(tuple, kinds))) for sites, what, first, kinds in parts)
+    )

@@ -33,6 +33,9 @@ def test_errors_are_those_of_the_host(grid, precision, device):
         on_the_host.test_what_a_choice_does_not_take_is_no_error,
         on_the_host.test_sums_tell_where_they_are_read,
         on_the_host.test_whole_fields_copies_and_lost_launches_tell,
+        on_the_host.test_the_error_names_the_member_of_a_batch,
+        on_the_host.test_the_error_names_the_edge_where_a_zero_or_a_sign_comes_from,
+        on_the_host.test_unlike_failures_of_several_launches_are_counted_apart,
     ],
 )
 def test_what_holds_on_the_host_holds_on_devices(test, grid, device, monkeypatch):
@@ -48,7 +51,7 @@ def test_several_sites_of_a_thread_count_once_each(sites, device, use_settings):
     h, out = on_the_host.blocks(lattice, x0_0=[-1, -1, -1], x3_5=[-1, -1, -1])
     on_the_host.solution(out, h)
     assert "site (0, 0)" in (said := on_the_host.message(lambda: out[0, 0]))
-    assert "the first of 2 such sites" in said
+    assert "the first of 2 such matrices" in said
     source = jali.inspect(on_the_host.solution, out, h).source
     assert source.count("count_pivots") == 1
     assert ("JALI_FOR_EACH_TILE" in source) == (sites > 1)

@@ -37,11 +37,13 @@ JALI_INLINE integer block_coordinate(int d, int ndim, const int32_t* coordinates
 }
 
 // A pivot of a matrix is not what it has to be at these sites: found[0] counts them, found[1] keeps the first one, as the
-// largest word of 36 bits that fall as the number of the site rises, x_0 + L_0 (x_1 + L_1 (x_2 + ...)), 8 of the number
-// of the pivot and the upper 19 of its value as a double (`jali.lattice.pivots` reads them).
+// largest word of 36 bits that fall as the number of the site rises, x_0 + L_0 (x_1 + L_1 (x_2 + ...)), in a batch times
+// its members plus the number of the member, 8 of the number of the pivot and the upper 19 of its value as a double
+// (`jali.lattice.pivots` reads them).
 template <int NDIM>
 JALI_INLINE void count_pivots(int64_t* found, mask failed, integer number, real value, const int32_t* coordinates,
-                              const int32_t* lane_offsets, const int64_t* extents, int64_t blocks, int64_t x) {
+                              const int32_t* lane_offsets, const int64_t* extents, int64_t blocks, int64_t x,
+                              int64_t members = 1, int64_t member = 0) {
   const uint64_t most = (uint64_t(1) << 36) - 1;
   integer at[NDIM];
   JALI_UNROLL
@@ -52,6 +54,7 @@ JALI_INLINE void count_pivots(int64_t* found, mask failed, integer number, real 
     uint64_t site = 0, bits;
     JALI_UNROLL
     for (int d = NDIM - 1; d >= 0; --d) site = site * uint64_t(extents[d]) + uint64_t(at[d][l]);
+    site = site * uint64_t(members) + uint64_t(member);
     const double pivot = double(value[l]);
     copy_bits(&bits, &pivot, sizeof bits);
     const uint64_t word = (most - (site < most ? site : most)) << 27 | uint64_t(number[l]) << 19 | bits >> 45;
