@@ -206,7 +206,8 @@ def test_anisotropic_operators_agree_with_numpy(extents, xi, nu):
 
 # ---- storage -----------------------------------------------------------------------------------------------------
 
-# |D' psi - D psi| / |D psi| for Gaussian psi, where links and psi are stored so; with 8 reals it is 1.4 times as much.
+# |D' psi - D psi| / |D psi| for Gaussian psi, where links and psi are stored so. With 8 reals it is 1.5 times as much, of staggered
+# operators 3 times; slices of time differ.
 BOUNDS = {"float32": 3e-8, "fixed16": 2.2e-5, "float16": 2.2e-4, "bfloat16": 1.8e-3, "fixed8": 5.7e-3}
 FORMATS = ["fixed16-12", "float16-8", "float32-12", "fixed16-8", "float16-12", "float32-8"]
 FORMATS += [*BOUNDS, "bfloat16-12", "bfloat16-8", "fixed8-12", "fixed8-8", "float16-scaled"]
@@ -227,7 +228,7 @@ def test_the_formats_of_these_tests_are_those_of_links():
 
 def bound_of(storage):
     bound = BOUNDS["float16" if storage == "float16-scaled" else storage_beside(storage)]
-    return 3 * bound * (1.4 if storage.endswith("-8") else 1)
+    return 3 * bound * (1.6 if storage.endswith("-8") else 1)
 
 
 def stored(name, storage):
