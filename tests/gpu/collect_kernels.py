@@ -1,6 +1,6 @@
 """Lowers the kernels of gauge theory, fermions and solvers for a device that is not there: `python collect_kernels.py 3 float64`.
 
-With `toolbox` as a third argument those of improved actions, HYP smearing and gauge fixing.
+With `toolbox` as a third argument those of improved actions, HYP smearing and gauge fixing, with `operators` those of all Dirac operators.
 
 Runs with the fake driver and its idle compiler, so nothing is computed; what counts are the `.cu` files that are left in
 the kernel cache (JALI_CACHE_DIR). Prints their number.
@@ -22,6 +22,10 @@ from jali.gauge import SU, GaugeField
 from jali.gauge.gauge_fixing import _reunitarise, _turn
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
 from jali.lattice.vectors import FieldVectors
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fermions"))
+
+from operators import OPERATORS
 
 
 def collect(n: int, precision: str) -> None:
@@ -147,7 +151,26 @@ def collect_toolbox(n: int, precision: str) -> None:
     _reunitarise.kernels(g)
 
 
+def collect_operators(n: int, precision: str) -> None:
+    """What applications of Dirac operators and of their even-odd forms launch, of a batch too."""
+    lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
+    U = GaugeField(lattice, SU(n), precision=precision).hot_start(jali.Random(1))
+    for make in OPERATORS.values():
+        D = make(U.fields)
+        walls = getattr(D, "Ls", None)
+        for batch in {walls, walls or 4}:
+            psi = jali.Field(lattice, D.element, precision, boundary=[1, 1, 1, "antiperiodic"], batch=batch)
+            half = psi.on(jali.ODD)
+            D.normal(psi)
+            D.hop(half, plus=psi.on(jali.EVEN), scale=-1.0)
+            for form in ("asymmetric", "symmetric"):
+                E = D.even_odd(form=form)
+                E.normal(half)
+                E.normal_inner(half, wait=False)
+                E.reconstruct(E.prepare(psi), psi)
+
+
 if __name__ == "__main__":
-    parts = {"": collect, "toolbox": collect_toolbox}
+    parts = {"": collect, "toolbox": collect_toolbox, "operators": collect_operators}
     parts[sys.argv[3] if len(sys.argv) > 3 else ""](int(sys.argv[1]), sys.argv[2])
     print(len(list(Path(os.environ["JALI_CACHE_DIR"]).glob("*.cu"))))

@@ -153,6 +153,16 @@ def test_kernels_of_the_toolbox_compile_for_sm_90(nvrtc, texts, n, precision):
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("n", "precision"), [(3, "float32"), (2, "float64"), (3, "float64")])
+def test_kernels_of_all_dirac_operators_compile_for_sm_90(nvrtc, texts, n, precision):
+    kernels = texts(n, precision, "operators")
+    names = {name_of(stem).partition("_")[0] for stem in kernels}
+    assert {"CloverDirac", "TwistedCloverDirac", "HISQ", "DomainWallDirac", "Laplace"} <= names
+    compile_all(nvrtc, kernels, "sm_90")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_all_kernels_compile_for_sm_90(nvrtc, texts, n, precision):
