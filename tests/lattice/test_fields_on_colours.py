@@ -540,3 +540,34 @@ def test_they_say_where_they_live():
     assert f.copy().over is ODD
     assert f.like(over=EVEN).over is EVEN
     assert f.shape == (4, 4)
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("over", [EVEN, ODD])
+def test_values_at_sites_of_the_other_colour_are_not_looked_at(over, batch):
+    lattice, members = Lattice(4, 6), () if batch is None else (batch,)
+    inside = np.indices(lattice.extents).sum(axis=0) % 2 == (over is ODD)
+    for element, good, bad, options in (
+        (jali.Hermitian(2), np.eye(2), [[1, 2j], [2j, 1]], {}),
+        (Real(), 1.5, 1e300, {"precision": "float32"}),
+        (Integer(), 3, 1 << 40, {"precision": "float32"}),
+    ):
+        f = Field(lattice, element, over=over, batch=batch, name="f", **options)
+        values = np.empty(f.shape, np.asarray(bad).dtype)
+        values[inside], values[~inside] = good, bad
+        f[...] = values
+        assert np.array_equal(f[...][inside], values[inside])
+        f[1:3, ::2] = values[1:3, ::2]
+        f[[0, 1], [1, 1]] = values[[0, 1], [1, 1]]
+        assert np.array_equal(f.copy().set_local(values)[...], f[...])
+        assert not f[...][~inside].any()
+        site = tuple(np.argwhere(~inside)[0].tolist())
+        with pytest.raises(LayoutError, match=re.escape(f"f lives on {over} and has no site at {site}")):
+            f[site] = np.broadcast_to(bad, members + element.numpy_shape)
+        with pytest.raises((LayoutError, jali.StorageError)):
+            f[...] = np.broadcast_to(bad, f.shape)
+        with pytest.raises((LayoutError, jali.StorageError)):
+            f[tuple(np.argwhere(inside)[0])] = np.broadcast_to(bad, members + element.numpy_shape)
+    f = Field(lattice, Real(), over=over, batch=batch)
+    with pytest.raises(LayoutError, match="is real, the array is complex128"):
+        f[...] = 1j

@@ -683,8 +683,10 @@ class Field(FieldArithmetic):
         self._writable()
         element = np.empty(self._site_shape)[chosen.components].shape
         array = as_array(value, self.name)
-        if self.batch is None or not chosen.components:
-            self.element.check(array, self._set_precision)  # on every rank, whichever has the sites
+        lattice, inside = self.lattice, self._chosen_sites(chosen, index)
+        checked = self.batch is None or not chosen.components  # on every rank, whichever has the sites
+        if checked and inside is None:
+            self.element.check(array, self._set_precision)
         try:
             array = np.broadcast_to(array, chosen.shape + element)
         except ValueError:
@@ -692,9 +694,10 @@ class Field(FieldArithmetic):
                 f"{self.name}[{index}] takes values of shape {chosen.shape + element}, not {array.shape}"
             ) from None
         array = chosen.brought(array)
-        lattice, inside = self.lattice, self._chosen_sites(chosen, index)
         if inside is not None:
             array = np.where(inside.reshape(inside.shape + (1,) * len(element)), array, 0)
+            if checked:
+                self.element.check(array, self._set_precision)
         with lattice.lock:
             mine = chosen.part(lattice.local_origin, lattice.local_extents)
             new: Any = None
