@@ -50,9 +50,7 @@ class DomainWallDirac(Dirac):
 
     joins_members = True
     mass = RealParameter()
-    M5 = RealParameter(
-        "M5, the height of the wall, in which the Wilson operator has the mass -M5,", positive=True
-    )
+    M5 = RealParameter(positive=True, since=", since the Wilson operator in the wall has the mass -M5")
     b = RealParameter()
     c = RealParameter()
 
