@@ -43,7 +43,8 @@ class DomainWallDirac(Dirac):
     """The domain wall operator of links `U`, a quark mass `mass`, the height `M5` > 0 of the wall (the Wilson operator in it has the mass -M5)
     and `Ls` slices, with Moebius coefficients `b` and `c`.
 
-    Acts on fields of Spinor(n) with batch=Ls: member s is slice s. All members are one vector: `jali.solvers.cg` solves for it as a whole. For
+    Acts on fields of Spinor(n) with batch=Ls: member s is slice s. All members are one vector: `jali.solvers.cg` solves for it as a whole
+    (`D.normal`, with `D.adjoint(b)`), and other solvers take no batch. For
     its methods see `Dirac`; `shamir` and `moebius` are constructors by name. `mass`, `M5`, `b` and `c` may change. Raises LayoutError for
     links and fields that do not fit, ParameterError for impossible numbers.
     """
