@@ -325,6 +325,16 @@ def a_member(X, out, x):
 
 
 @jali.site_function
+def by_direction(X, out, x):
+    out[X] = x[X, X.directions()[1]]
+
+
+@jali.site_function
+def by_truth(X, out, x):
+    out[X] = x[X, True]
+
+
+@jali.site_function
 def by_site(X, out, x):
     out[X] = x[X, X.coordinate(0)]
 
@@ -348,7 +358,8 @@ def labels(X, x, count):
             "writes out, which has none: all members would write there",
         ),
         (lambda: in_place(on(3)), TraceError, "writes x .*and reads another member of it"),
-        (lambda: a_member(on(3), on(3)), TraceError, "x has the members 0 to 2, not 5"),
+        (lambda: by_direction(on(3), on(3)), TraceError, "a member of x is named by a whole number.*not by"),
+        (lambda: by_truth(on(3), on(3)), TraceError, "a member of x is named by a whole number.*not by True"),
         (lambda: a_member(on(None), on(None)), TraceError, "x has no batch"),
         (lambda: by_site(on(4), on(4)), TraceError, "is named by a number that is the same at all sites"),
         (lambda: X2.sum(labels, on(3), bins=4), TraceError, "a label is one of a site"),
@@ -394,3 +405,56 @@ def test_halo_items_of_members_travel_as_those_of_fields(wire):
 
     found = virtual_ranks(2, run)
     assert found[0] == found[1]
+
+
+@jali.site_function
+def counted_round(X, out, x, k):
+    out[X] = x[X, 5] + 10 * x[X, -4] + 100 * x[X, k] + 1000 * x[X, X.member + 3]
+
+
+def test_numbers_of_members_count_round_the_batch():
+    x = Field(Lattice(4, 4), Real(), batch=3)
+    x[...] = np.broadcast_to([1.0, 2.0, 3.0], x.shape)
+    out = x.like()
+    counted_round(out, x, 5)
+    assert out[0, 0].tolist() == [3 + 30 + 300 + 1000 * k for k in (1, 2, 3)]
+
+
+@jali.site_function
+def scaled_by_list(X, out, x, m):
+    out[X] = m[X.member] * x[X]
+
+
+def test_mistaken_members_and_arguments_of_members_say_what_would_be_right():
+    lattice = Lattice(4, 4)
+    f, single = Field(lattice, Real(), batch=3, name="f"), Field(lattice, Real(), name="g")
+    for call, error, match in (
+        (
+            lambda: scaled_by_list(f.like(), f, np.ones(2)),
+            TraceError,
+            "m has 2 entries .* X.member, of a batch of 3",
+        ),
+        (
+            lambda: scaled_by_list(f.like(), f, [1.0, 2.0, 3.0]),
+            TraceError,
+            r"np\.array\(m\) is indexed by X.member",
+        ),
+        (
+            lambda: scaled_by_list(f.like(), f, (1.0, 2.0, 3.0)),
+            TraceError,
+            r"np\.array\(m\) is indexed by X.member",
+        ),
+        (lambda: f.members[True], LayoutError, "by numbers, a slice or a mask, not by True"),
+        (
+            lambda: f.members[[True, False]],
+            LayoutError,
+            r"a mask of the members of f has shape \(3,\).*not \(2,\)",
+        ),
+        (
+            lambda: jali.join(f.on(jali.EVEN), single.on(jali.ODD)),
+            LayoutError,
+            "has a batch of 3, .* no batch",
+        ),
+    ):
+        with pytest.raises(error, match=match):
+            call()

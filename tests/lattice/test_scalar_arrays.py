@@ -622,3 +622,18 @@ def test_refusals_say_what_would_be_right():
         with pytest.raises(error, match=message):
             refused()
     assert issubclass(ShapeError, LayoutError)
+
+
+def test_what_arrays_of_numbers_do_not_have_names_what_works():
+    v = LATTICE.scalars([1.0, 2.0])
+    for call, match in (
+        (lambda: jali.diagonal(v), r"v \* lattice.scalars\(np.eye\(n\)\)"),
+        (
+            lambda: jali.concatenate([v, v]),
+            r"jali.stack .*lattice.scalars\(np.concatenate\(jali.read\(a, b\)\)\)",
+        ),
+        (lambda: v[True], "by whole numbers and slices, not by True"),
+    ):
+        with pytest.raises(ParameterError, match=match):
+            call()
+    assert np.array_equal((v * LATTICE.scalars(np.eye(2))).read(), np.diag([1.0, 2.0]))

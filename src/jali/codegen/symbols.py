@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from jali.codegen import directions as dirs
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.ir import BOOL, INT, Node
@@ -331,7 +333,7 @@ class FieldSymbol(WithoutValue):
         return FieldValue(self, site, self._trace.load(self.slot, self._offset(site)))
 
     def _with_member(self, index: tuple[Any, ...]) -> tuple[Any, Node]:
-        """Site and member of an index `f[X, k]`: a number, or a whole number of the site such as X.member + 1, which counts round the batch."""
+        """Site and member of an index `f[X, k]`: a number, or a whole number of the site such as X.member + 1; both count round the batch."""
         members = self._trace.slots[self.slot].batch
         if not members:
             raise trace_error(
@@ -353,14 +355,15 @@ class FieldSymbol(WithoutValue):
                     f"a member of {self.name} is named by a number that is the same at all sites, such as X.member + 1 or an argument"
                 )
             return site, node
+        wrong = isinstance(member, bool | np.bool_ | dirs.Direction)  # which are numbers to Python
         try:
-            k = operator.index(member)
+            k = 0 if wrong else operator.index(member)
         except TypeError:
+            wrong = True
+        if wrong:
             raise trace_error(
-                f"a member of {self.name} is named by a whole number, not by {value_shown(member)}"
-            ) from None
-        if not -members <= k < members:
-            raise trace_error(f"{self.name} has the members 0 to {members - 1}, not {k}")
+                f"a member of {self.name} is named by a whole number, such as X.member + 1 or 2, not by {value_shown(member)}"
+            )
         return site, leaves.const(self._trace.builder, k % members)
 
     def __setitem__(self, site: Any, value: Any) -> None:
@@ -500,6 +503,12 @@ class Fields(WithoutValue, Sequence[Any]):
             if self.members and all(isinstance(member, Value) for member in self.members):
                 self.members[0]._refuse_site(index)
             raise trace_error(f"{self.name} is a list of {len(self)} fields: write {self.example}")
+        if isinstance(index, Value):
+            of_numbers = self.members and all(isinstance(member, Value) for member in self.members)
+            right = f"the array np.array({self.name})" if of_numbers else "a field with a batch, f[X, k],"
+            raise trace_error(
+                f"{self.name} is a list, which numbers known while tracing index; {right} is indexed by X.member and such whole numbers"
+            )
         try:
             k = operator.index(index)
         except TypeError:

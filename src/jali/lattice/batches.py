@@ -61,6 +61,10 @@ class Members:
             array = np.asarray(index)
             if array.dtype.kind == "b" and array.shape == (count,):
                 array = np.flatnonzero(array)
+            elif array.dtype.kind == "b":
+                raise LayoutError(
+                    f"a mask of the members of {field.name} has shape {(count,)}, one entry for each, not {array.shape}"
+                )
             if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
                 raise LayoutError(
                     f"members of {field.name} are chosen by numbers, a slice or a mask, not by {value_shown(index)}"
@@ -82,11 +86,13 @@ class Members:
 
     def _number(self, index: Any) -> int:
         try:
-            k = operator.index(index)
+            k = None if isinstance(index, bool) else operator.index(index)
         except TypeError:
+            k = None
+        if k is None:
             raise LayoutError(
                 f"members of {self._field.name} are chosen by numbers, a slice or a mask, not by {value_shown(index)}"
-            ) from None
+            )
         if not -len(self) <= k < len(self):
             raise LayoutError(f"{self._field.name} has the members 0 to {len(self) - 1}, not {k}")
         return k % len(self)

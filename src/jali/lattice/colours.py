@@ -140,8 +140,9 @@ def join(even: Field, odd: Field, out: Field | None = None) -> Field:
             f"jali.join takes two fields of one lattice and element, not {even.element} on {even.lattice} and {odd.element} on {odd.lattice}"
         )
     if even.batch != odd.batch:
+        mine, theirs = ("no batch" if f.batch is None else f"a batch of {f.batch}" for f in (even, odd))
         raise LayoutError(
-            f"jali.join takes two fields of one batch; {even.name} has {even.batch} members, {odd.name} {odd.batch}"
+            f"jali.join takes two fields of one batch; {even.name} has {mine}, {odd.name} {theirs}"
         )
     if out is None:
         if even.boundary != odd.boundary:

@@ -194,6 +194,11 @@ def concatenate(values: Any, axis: int = 0) -> Any:
 
     Raises TraceError where they do not fit, of fields when the expression is computed.
     """
+    if isinstance(values, list | tuple) and any(isinstance(value, LocatedValue) for value in values):
+        raise ParameterError(
+            "jali.concatenate takes symbols or whole fields, not arrays of numbers that stay on the device: jali.stack puts Scalars and vectors "
+            "of them together, lattice.scalars(np.concatenate(jali.read(a, b))) joins them through the host"
+        )
     if (fields := _of_fields(values, "jali.concatenate")) is not None:
         return expression_of(joined, fields, (fixed_axis(axis, "jali.concatenate"),))
     return shapes.concatenate(values, axis)
@@ -202,6 +207,11 @@ def concatenate(values: Any, axis: int = 0) -> Any:
 def diagonal(v: Any) -> Any:
     """The diagonal matrix of a vector, 0 elsewhere as in `jali.identity(n)`; of a real one it is known to be Hermitian. Of a symbol, or of a
     whole field at every site."""
+    if isinstance(v, LocatedValue):
+        raise ParameterError(
+            "jali.diagonal takes a symbol or a whole field, not numbers that stay on the device: of a vector v, v * lattice.scalars(np.eye(n)) "
+            "is the diagonal matrix, and of a matrix a.diagonal() the diagonal"
+        )
     return v.applied(shapes.diagonal) if isinstance(v, FieldArithmetic) else shapes.diagonal(v)
 
 

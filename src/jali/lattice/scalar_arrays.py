@@ -251,11 +251,13 @@ class ScalarArray(LocatedArray):
                 offset += base.steps[axis] * chosen[0]
                 continue
             try:
-                k = operator.index(at)
+                k = None if isinstance(at, bool) else operator.index(at)
             except TypeError:
+                k = None
+            if k is None:
                 raise ParameterError(
                     f"an array is indexed by whole numbers and slices, not by {value_shown(at)}"
-                ) from None
+                )
             if not -extent <= k < extent:
                 raise IndexError(
                     f"index {k} of an axis of {extent} elements, of an array of shape {self.shape}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.ir import Node
+from jali.codegen.language import leaves
 from jali.codegen.language.draws import integers
 from jali.codegen.operation import described
 from jali.codegen.passes import reachable
@@ -108,6 +109,11 @@ def _check(node: Node, name: str, extents: Sequence[int], array: np.ndarray) -> 
             continue
         if low == -np.inf or high == np.inf:
             what = f"can be any number; bound it, as by % {length} or jali.minimum(jali.maximum(k, 0), {length - 1})"
+        elif leaves.member.made(index):
+            raise TraceError(
+                f"{name} has {length} entries at index {axis}, and is indexed there by X.member, of a batch of {index.attrs[0]}: it has one "
+                f"for each member\n  at {node.where}"
+            )
         else:
             what = f"reaches from {low:.0f} to {high:.0f} on a lattice of {tuple(extents)}"
         raise TraceError(
