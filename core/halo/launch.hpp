@@ -118,7 +118,7 @@ struct LaunchDefinition {
     GpuFunction gpu_kernel;          // or on the layout's device
     int threads = 0;                 // per block of it
     int members = 1; // turns of a thread at a position: those of a batch's members, on a device
-    int sites = 1;                                       // per thread of it, at a time
+    int sites = 1;   // per thread of it, at a time
     std::function<KernelWithHalos()> compile_with_halos; // null: there is none
     KernelWithHalos with_halos;                          // once it was needed
     // Blocks for so many positions, of which a block takes `tile` turns at a time.
