@@ -252,7 +252,7 @@ class CloverDirac(WilsonDirac):
         else:
             _set_terms(self._blocks, self.links, self._coefficients(), self._opened)
         if self._blocks[0].stored.counts(self._blocks[0].precision):
-            self._raise_if_lost(self._blocks)
+            self._raise_if_overflow(self._blocks)
         self._made_of = self._sources()
 
     def check_inverse(self) -> None:
@@ -297,9 +297,9 @@ class CloverDirac(WilsonDirac):
 
     def _invert(self, inverses: list[Field]) -> None:
         self._set_inverses(inverses)
-        self._raise_if_lost(inverses)
+        self._raise_if_overflow(inverses)
 
-    def _raise_if_lost(self, fields: list[Field]) -> None:
+    def _raise_if_overflow(self, fields: list[Field]) -> None:
         """Raises SingularError where an inverse does not exist, and StorageError where numbers of one of these fields, which one kernel has
         written, do not fit: reading what they are multiplied with would not."""
         try:
