@@ -122,7 +122,7 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
         (("bench", "collectives", "--sides", "jali"), "--sides is for collectives on devices"),
         (
             ("bench", "halo", "--smallest", "16"),
-            "--smallest is for collectives; jali bench halo takes --kernel, --local",
+            "--smallest is for collectives; jali bench halo takes --kernel, --operator, --format, --local",
         ),
         (("bench", "halo", "--continue"), "--continue is for compare; jali bench halo"),
         (("bench", "fft", "--seconds", "inf"), "a positive number of --seconds"),
