@@ -36,10 +36,13 @@ class FormatOfOperator(NamedTuple):
 
 
 FORMATS = {
-    "float64": FormatOfOperator("float64", None, "float64-12"),
-    "float32": FormatOfOperator("float32", None, "float32-12"),
-    "float16": FormatOfOperator("float32", "float16", "float16-12"),
-    "fixed16": FormatOfOperator("float32", "fixed16", "fixed16-12"),
+    one.storage or one.precision: one
+    for one in (
+        FormatOfOperator("float64", None, "float64-12"),
+        FormatOfOperator("float32", None, "float32-12"),
+        FormatOfOperator("float32", "float16", "float16-12"),
+        FormatOfOperator("float32", "fixed16", "fixed16-12"),
+    )
 }
 
 

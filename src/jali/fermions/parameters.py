@@ -26,17 +26,17 @@ class RealParameter:
         self._said, self._positive, self._optional, self._since = said, positive, optional, since
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name, self._said = name, self._said or name
+        self._kept, self._said = f"_{name}", self._said or name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else instance.__dict__[self._name]
+        return self if instance is None else getattr(instance, self._kept)
 
     def __set__(self, instance: Any, value: Any) -> None:
         if not (self._optional and value is None):
             value = real_number(self._said, value)
             if self._positive and value <= 0:
                 raise ParameterError(f"{self._said} is positive{self._since}, not {value_shown(value)}")
-        instance.__dict__[self._name] = value
+        setattr(instance, self._kept, value)
 
 
 class FixedParameter:
@@ -46,12 +46,12 @@ class FixedParameter:
         self._instead = instead
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+        self._name, self._kept = name, f"_{name}"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else instance.__dict__[self._name]
+        return self if instance is None else getattr(instance, self._kept)
 
     def __set__(self, instance: Any, value: Any) -> None:
-        if self._name in instance.__dict__:
+        if hasattr(instance, self._kept):
             raise ParameterError(f"{self._name} does not change: {self._instead}")
-        instance.__dict__[self._name] = value
+        setattr(instance, self._kept, value)
