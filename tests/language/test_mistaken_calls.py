@@ -203,7 +203,7 @@ CALLS = [
     (lambda: WilsonDirac(5, 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([], 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([R] * 4, 0.1), "the links are matrices, not Real"),
-    (lambda: WilsonDirac(U, "x"), "the mass is a real number"),
+    (lambda: WilsonDirac(U, "x"), "the mass is a finite real number, not 'x'"),
     (lambda: WilsonDirac(U, 0.1).apply(5), "acts on fields of Spinor"),
     # gauge theory
     (lambda: GaugeField(L, "SU(3)"), r"the group is SU\(3\) or the like, not 'SU\(3\)'"),
@@ -269,7 +269,7 @@ CALLS = [
     (lambda: SpinMatrix(3), "a spin matrix is 4 x 4"),
     (lambda: gamma[0] + "x", "combined with spin matrices and numbers, .* not on 'x'"),
     (lambda: 2 - gamma[0] * None, "combined with spin matrices and numbers"),
-    (lambda: WilsonDirac(U, float("nan")), "the mass is finite, not nan"),
+    (lambda: WilsonDirac(U, float("nan")), "the mass is a finite real number, not nan"),
     (lambda: WilsonDirac(U, 0.1).normal("x"), r"acts on fields of Spinor\(3\), not on 'x'"),
     # fields, domains, ranks, statistics
     (lambda: R[np.array([0.5, 1]), 0, 0, 0], "sites are given by whole numbers and slices"),

@@ -529,7 +529,7 @@ def test_fields_that_were_made_one_by_one_are_joined():
         assert even.boundary != Field(X2, Complex(), boundary={0: -1j}).boundary
     with pytest.raises(LayoutError, match="the even field is .*antiperiodic.*, the odd one"):
         jali.join(Field(X2, Real(), over=EVEN, boundary={1: "antiperiodic"}), on(ODD))
-    with pytest.raises(LayoutError, match="has 2 members, .* None"):
+    with pytest.raises(LayoutError, match="has a batch of 2, .* no batch"):
         jali.join(Field(X2, Real(), over=EVEN, batch=2), on(ODD))
 
 

@@ -420,7 +420,7 @@ def wilson(storage_of_links, storage_of_spinors, precision="float64", **options)
         field[...] = random_links(3, (4, 4, 4, 4), seed=mu)
     psi = Field(lattice, Spinor(3), precision=precision, storage=storage_of_spinors, boundary=[-1, 1, 1, 1])
     psi[...] = numbers((4, 4, 4, 4, 4, 3))
-    out = Field(lattice, Spinor(3), precision=precision)
+    out = psi.like(storage=None)
     jali.fermions.WilsonDirac(U, mass=0.1).apply(psi, out)
     return U, psi, out
 

@@ -8,7 +8,6 @@ launches are passed to their lattice, and reported at the next read of any of it
 from __future__ import annotations
 
 import copy
-import json
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
@@ -173,6 +172,8 @@ def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
     found = unreported(counts)
     if communicator.size == 1:
         return raise_if_found(found)
+    import json  # what few programs need
+
     reported = communicator.gather_bytes(
         json.dumps(found).encode(),
         what="sites at which a kernel failed",
