@@ -1,5 +1,5 @@
-"""Claims: hops of Dirac operators between half fields, with the inverse diagonal in the same kernel, run at the speed of memory; a batch of 8
-fields shares links.
+"""Measures, without a claim yet: hops of Dirac operators between half fields, with the inverse diagonal in the same kernel, and of batches of 8
+fields, which share links.
 
 For each operator and format: the time of a kernel on half of the sites, its compulsory bytes (fields once, links of both colours once) over
 the bandwidth of a copy in the same run, and the throughput of a member of a batch. Links have 12 reals where they are unitary; HISQ's fat and long
