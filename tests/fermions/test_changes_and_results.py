@@ -142,6 +142,17 @@ class Doubled(WilsonDirac):
         return out
 
 
+class Unfinished(jali.Dirac):
+    @staticmethod
+    def diagonal_at(X, psi, dagger, U):
+        return psi[X]
+
+
+def test_an_operator_without_a_hop_is_told_so(links, psi):
+    with pytest.raises(LayoutError, match="Unfinished states no hop_at"):
+        Unfinished(links, jali.Spinor).apply(psi)
+
+
 def test_even_odd_forms_are_made_of_formulas(links, psi):
     with pytest.raises(TraceError, match=r"reads psi\[X\] only: other sites are the hop's"):
         Neighbour(links, 0.1).even_odd().apply(psi.on(ODD))

@@ -151,10 +151,10 @@ class CloverDirac(WilsonDirac):
 
     `blocks` are two fields of Hermitian(2 n), A for chirality 1 and -1, with rows 2 c + s for colour c and spin s, 8 n^2 real numbers at a site.
     A `compressed` operator keeps six fields of Hermitian(n) in place of them, E_k of A = m + d + sum_k sigma_k E_k for both chiralities: 6 n^2
-    numbers. They are stored as `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two fields more that are made when they are first
-    needed, or `"cholesky"`, factors that kernels compute; in a storage of few bits only the latter inverts what is stored. Where A is not
-    positive definite there is a `jali.SingularError` with site and pivot: when the inverse is stored, or where results of Cholesky's factors are
-    read.
+    numbers. They are stored as `storage` says, by default as numbers of the links' precision. A^-1 is `"stored"`, in two
+    fields more that are made when they are first needed, or `"cholesky"`, factors that kernels compute; in a storage of few bits only the latter
+    inverts what is stored. Where A is not positive definite there is a `jali.SingularError` with site and pivot when the inverse is first needed;
+    D itself needs none.
 
     An application finds that links, `mass`, `csw` or `csw_time` have changed, and makes the blocks anew; `update()` does so at once.
 

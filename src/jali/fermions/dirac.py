@@ -173,6 +173,11 @@ class Dirac(Applications):
         kind = type(self)
         functions = vars(kind).get("_functions")
         if functions is None:
+            for formula in ("diagonal_at", "hop_at"):
+                if getattr(kind, formula) is getattr(Dirac, formula):
+                    raise LayoutError(
+                        f"{kind.__name__} states no {formula}, a static method that every Dirac operator has"
+                    )
             kind._functions = functions = {}  # type: ignore[attr-defined]
         if name not in functions:
             functions[name] = site_function(_with_names(KERNELS[name](kind), kind, name))

@@ -44,9 +44,8 @@ class DomainWallDirac(Dirac):
     and `Ls` slices, with Moebius coefficients `b` and `c`.
 
     Acts on fields of Spinor(n) with batch=Ls: member s is slice s. All members are one vector: `jali.solvers.cg` solves for it as a whole
-    (`D.normal`, with `D.adjoint(b)`), and other solvers take no batch. For
-    its methods see `Dirac`; `shamir` and `moebius` are constructors by name. `mass`, `M5`, `b` and `c` may change. Raises LayoutError for
-    links and fields that do not fit, ParameterError for impossible numbers.
+    (`D.normal`, with `D.adjoint(b)`), and other solvers take no batch. For its methods see `Dirac`; `shamir` and `moebius` are constructors by
+    name. `mass`, `M5`, `b` and `c` may change. Raises LayoutError for links and fields that do not fit, ParameterError for impossible numbers.
     """
 
     joins_members = True

@@ -138,11 +138,14 @@ class EvenOdd(Applications):
 
     def _out(self, psi: Field, out: Field | None) -> Field:
         out = self.D._out(psi, out)
-        self._acted_on(out)
+        self._check(out)
         return out
 
     def _acted_on(self, psi: Any) -> None:
-        self.D._check(psi)
+        self._check(psi)
         self.D.check_inverse()  # numbers and links may have changed
+
+    def _check(self, psi: Any) -> None:
+        self.D._check(psi)
         if psi.over is not self.over:
             raise LayoutError(f"{self!r} acts on fields over {self.over}, and {psi.name} lives on {psi.over}")
