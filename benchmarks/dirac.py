@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--operators", default=",".join(OPERATORS))
     parser.add_argument("--batches", default="0,8", help="members; 0: a field without a batch")
+    parser.add_argument("--full", action="store_true", help="also D psi of fields on all sites")
     parser.add_argument("--rounds", type=int, default=24)
     options = parser.parse_args()
     if options.device == "cpu":
@@ -38,9 +39,10 @@ def main() -> None:
             U, links = links_of(lattice, format)
             for name in options.operators.split(","):
                 single = 0.0
-                for batch in map(int, options.batches.split(",")):
-                    case = operator_case(name, U, links, format, batch or None)
-                    if case.D.joins_members and single:
+                kinds = [(int(b) or None, False) for b in options.batches.split(",")]
+                for batch, full in kinds + [(None, True)] * options.full:
+                    case = operator_case(name, U, links, format, batch, full)
+                    if case.D.joins_members and single and not full:
                         continue  # its batch is the fifth direction
 
                     def turns(calls, case=case):
@@ -54,21 +56,17 @@ def main() -> None:
                     call = jali.graph(repeat, lattice).run if lattice.gpu is not None else repeat
                     time_of_call = seconds(call, lattice, options.rounds) / calls
                     (bound,) = case.kernel.kernels(*case.arguments(case.odd, case.even))
-                    sites, members = lattice.volume // 2, case.even.batch or 1
+                    sites = lattice.volume if full else lattice.volume // 2
+                    members = case.even.batch or 1
                     least, flops = sites * compulsory_bytes(bound), sites * bound.cost.flops
                     single = single or time_of_call / members
-                    what = (
-                        f"{members} slices"
-                        if case.D.joins_members
-                        else f"batch of {batch}"
-                        if batch
-                        else "one"
-                    )
+                    what = f"{members} slices" * case.D.joins_members or f"batch of {batch}" * bool(batch)
+                    what = "full " * full + (what or "one")
                     remark = f"{single * members / time_of_call:.2f} times the throughput of one" * bool(
                         batch and not case.D.joins_members
                     )
                     print(
-                        f"{extent}^4 {format:8s} {name:15s}{what:11s}{1e6 * time_of_call:9.2f} us {least / sites:6.0f} bytes  "
+                        f"{extent}^4 {format:8s} {name:18s}{what:15s}{1e6 * time_of_call:9.2f} us {least / sites:6.0f} bytes  "
                         f"{least / time_of_call / rate:6.1%} of copy {flops / time_of_call / 1e9:8.1f} Gflop/s  {remark}",
                         flush=True,
                     )

@@ -138,10 +138,15 @@ def _operator(name: str, lattice: Lattice, format: str) -> Case:
 
 
 def make_case(
-    kernel: str, local: Sequence[int], grid: Sequence[int], device: str, precision: str = "float64"
+    kernel: str,
+    local: Sequence[int],
+    grid: Sequence[int],
+    device: str,
+    precision: str = "float64",
+    wire: str = "",
 ) -> Case:
     """A kernel by name on a lattice of these local extents, or a Dirac operator of `jali.bench.operators`, for which `precision` may also be
-    another of its formats. Collective.
+    another of its formats. `wire`: the format of halo items, as `Lattice(halo_wire=)` takes it. Collective.
 
     Raises ParameterError: no such kernel, too few dimensions for it, a grid that splits nothing or does not fit the ranks.
     """
@@ -167,7 +172,7 @@ def make_case(
     if ranks.size == 1:
         raise ParameterError("one rank has no halos to exchange; start some, like -n 2")
     extents = [n * g for n, g in zip(local, grid, strict=True)]
-    lattice = Lattice(extents, grid=grid, device=device)
+    lattice = Lattice(extents, grid=grid, device=device, halo_wire=wire)
     if kernel in OPERATORS:
         return _operator(kernel, lattice, precision)
     return KERNELS[kernel](lattice, precision)

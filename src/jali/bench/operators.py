@@ -19,7 +19,7 @@ from jali.fermions import (
     hisq_links,
 )
 from jali.gauge import GaugeField
-from jali.lattice.domain import EVEN, ODD
+from jali.lattice.domain import ALL, EVEN, ODD
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 
@@ -85,7 +85,7 @@ OPERATORS = {
 
 
 class OperatorCase(NamedTuple):
-    """A kernel of an operator, and fields on both colours that it leads between."""
+    """A kernel of an operator, and two fields that it leads between: on the even and on the odd sites, or both on all."""
 
     D: Dirac
     kernel: Any  # its site function
@@ -113,9 +113,10 @@ def links_of(lattice: Lattice, format: str) -> tuple[GaugeField, list[Field]]:
 
 
 def operator_case(
-    name: str, U: GaugeField, links: list[Field], format: str, batch: int | None = None
+    name: str, U: GaugeField, links: list[Field], format: str, batch: int | None = None, full: bool = False
 ) -> OperatorCase:
-    """An operator by name, on links of `links_of`. Raises ParameterError for other names."""
+    """An operator by name, on links of `links_of`. `full`: the operator itself, on fields on all sites ("wilson-hop": its hop). Raises
+    ParameterError for other names."""
     if name not in OPERATORS:
         raise ParameterError(f"no operator {name!r} is measured; there are {', '.join(OPERATORS)}")
     precision, storage, _ = FORMATS[format]
@@ -123,19 +124,22 @@ def operator_case(
     batch = SLICES if D.joins_members else batch
     even, odd = (
         Field(D.lattice, D.element, over=over, precision=precision, storage=storage, batch=batch)
-        for over in (EVEN, ODD)
+        for over in ((ALL, ALL) if full else (EVEN, ODD))
     )
-    if OPERATORS[name].kernel.startswith("inverse"):
+    kernel = "apply" if full and name != "wilson-hop" else OPERATORS[name].kernel
+    if kernel.startswith("inverse"):
         D.check_inverse()  # which stores it
     even[...] = 1.0
     odd[...] = 1.0
-    return OperatorCase(D, D.kernel(OPERATORS[name].kernel), even, odd)
+    return OperatorCase(D, D.kernel(kernel), even, odd)
 
 
 def compulsory_bytes(kernel: Any) -> int:
-    """Of a site of a bound kernel's colour: what is written and read there, and what is read at both colours once for each."""
+    """Of a site that a bound kernel computes: what is written there, and each field that is read once; on half of the sites, once for each
+    colour at which it is read."""
     sizes = [f.storage.site_bytes for f in kernel.fields]
     total = sum(sizes[slot] for slot in kernel.text.analysis.writes)
     for slot, offsets in kernel.text.analysis.reads.items():
-        total += sizes[slot] * len({sum(offset) % 2 for offset in offsets})
+        colours = {sum(offset) % 2 for offset in offsets}
+        total += sizes[slot] * (1 if kernel.fields[0].over is ALL else len(colours))
     return int(total)

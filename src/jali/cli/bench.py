@@ -168,6 +168,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("float64", "float32", "float16", "fixed16"), help="of an operator's fields"
     )
     halo.add_argument(
+        "--wire",
+        default="",
+        metavar="FORMAT",
+        help="in which halo items travel, like float16 (default: as they are computed, without loss)",
+    )
+    halo.add_argument(
         "--local",
         type=factors_argument,
         default=[16, 16, 16, 16],
@@ -357,6 +363,7 @@ def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
         grid,
         default_device() if arguments.device is None else arguments.device,
         arguments.format or arguments.precision,
+        arguments.wire,
     )
     report = halo.measure(
         case,

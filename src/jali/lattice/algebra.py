@@ -14,6 +14,7 @@ import numpy as np
 
 from jali.errors import LayoutError
 from jali.files import value_shown
+from jali.host_sums import sum_in_order
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
@@ -77,7 +78,7 @@ def norm2(x: Field, fast: bool = False, wait: bool = True) -> Any:
 
 def sum_of_members(numbers: Any) -> Any:
     """The sum of the numbers of the members of a batch, an array or with `wait=False` a `ScalarArray`: added in order, with the same bits."""
-    return sum(numbers.tolist()) if isinstance(numbers, np.ndarray) else numbers.sum()
+    return sum_in_order(numbers.tolist()) if isinstance(numbers, np.ndarray) else numbers.sum()
 
 
 def _number(a: Any) -> float | complex:

@@ -18,6 +18,7 @@ import numpy as np
 
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
+from jali.host_sums import sum_in_order
 from jali.keywords import named
 from jali.solvers.eigs import bad_numbers
 from jali.solvers.least_squares import CGLS
@@ -50,7 +51,7 @@ class Watch:
         if not self.show and self.rtol is None and self.history is None:
             return False
         numbers = [weight * _value(function(x)) for weight, function, x in terms]
-        total = sum(numbers)
+        total = sum_in_order(numbers)
         if self.history is not None:
             self.history.append(total)
         if self.show and self.first:

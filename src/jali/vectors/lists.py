@@ -7,6 +7,7 @@ from typing import Any
 
 from jali.errors import LayoutError
 from jali.files import value_shown
+from jali.host_sums import sum_in_order
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import like, vectors_of
 
@@ -53,10 +54,10 @@ class ListVectors(WithoutGraphs):
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
         _check_lengths([x, y])
-        return sum(vectors_of("x", a).inner(a, b) for a, b in zip(x, y, strict=True))
+        return sum_in_order(vectors_of("x", a).inner(a, b) for a, b in zip(x, y, strict=True))
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
-        return sum(vectors_of("x", part).norm2(part) for part in x)
+        return sum_in_order(vectors_of("x", part).norm2(part) for part in x)
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
         total = 0.0
