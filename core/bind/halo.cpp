@@ -230,10 +230,12 @@ void bind_storage(nb::module_& m) {
         [](std::shared_ptr<LocalLayout> layout, const Sections& memory, std::string label,
            std::uintptr_t kernel, Vector<std::uint64_t> parameters,
            std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_parameter,
-           const GpuFunction* gpu_kernel, int threads, std::shared_ptr<LaunchCounters> counters) {
+           const GpuFunction* gpu_kernel, int threads, int members,
+           std::shared_ptr<LaunchCounters> counters) {
             HaloProducer producer;
             if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
             producer.threads = threads;
+            producer.members = members;
             producer.kernel = reinterpret_cast<KernelFunction>(kernel);
             producer.parameters.assign(parameters.data(), parameters.data() + parameters.size());
             producer.sources = std::move(sources);
@@ -244,7 +246,8 @@ void bind_storage(nb::module_& m) {
                                                   std::move(producer));
         },
         "layout"_a, "memory"_a, "label"_a, "kernel"_a, "parameters"_a, "sources"_a, "output_parameter"_a,
-        "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "counters"_a.none() = nb::none(),
+        "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "members"_a = 1,
+        "counters"_a.none() = nb::none(),
         "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources "
         "[(parameter, field)], and counts in `counters`, which are final with the launch that reads.");
     m.def(

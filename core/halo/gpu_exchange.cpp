@@ -85,7 +85,10 @@ GpuAddress GpuExchange::address_of(const HaloBuffer& buffer) const {
     throw std::logic_error("halo: a buffer of no kind");
 }
 
+// The producers of an exchange run beside each other: all but the first begin without waiting for the one in
+// front, and wait for it at their end, so that all have ended with the last one.
 void GpuExchange::produce_items(void* stream) {
+    std::uint64_t in_front = 0; // producers
     for (const HaloMessages::Message& message : halo_.messages) {
         for (std::size_t next = 0; next < message.parts.size();) {
             const HaloMessages::Part& part = message.parts[next++];
@@ -110,7 +113,9 @@ void GpuExchange::produce_items(void* stream) {
                             part.send_sites * sizeof(std::int32_t);
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
             parameters[producer->output_parameter] = items_.address() + part.produced;
-            const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
+            parameters[2] = in_front++;
+            const std::int64_t blocks =
+                (count * producer->members + producer->threads - 1) / producer->threads;
             const DeviceSpan span(*halo_.gpu, stream, Phase::produce, part.field->label());
             halo_.gpu->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
                               static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),

@@ -52,6 +52,7 @@ struct HaloProducer {
     KernelFunction kernel = nullptr; // on the host,
     GpuFunction gpu_kernel;          // or on a device, where the output is a field
     int threads = 0;                 // per block of it
+    int members = 1;                 // of a batch, for each of which a thread is needed
     std::vector<std::uint64_t> parameters;
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         sources; // parameter that holds its address, field

@@ -23,7 +23,7 @@ from test_fat_links import along
 from test_wilson import random_links, random_spinor, unit_links, wilson_numpy
 
 import jali
-from jali import EVEN, ODD, SU, Field, Hermitian, Lattice, LayoutError, ParameterError
+from jali import EVEN, ODD, SU, Field, Hermitian, Lattice, LayoutError, ParameterError, Spinor
 from jali.fermions import WilsonDirac, gamma
 from jali.fermions.clover import CloverDirac
 from jali.gauge import GaugeField
@@ -238,7 +238,7 @@ def test_blocks_follow_links_and_numbers():
 
 
 def test_links_of_an_array_are_followed_by_an_update():
-    lattice = Lattice(4, 2, 2, 4)
+    lattice = Lattice(4, 2, 2, 4, device="cpu")  # arrays of the host
     arrays = [np.ascontiguousarray(u[...]) for u in random_links(lattice, 2, 1)]
     U = [lattice.wrap(array, element=SU(2)) for array in arrays]
     D, psi = CloverDirac(U, 0.3, 1.3), random_spinor(lattice, 2, 2)
@@ -249,6 +249,18 @@ def test_links_of_an_array_are_followed_by_an_update():
     fresh = CloverDirac(U, 0.3, 1.3)
     assert np.array_equal(D.apply(psi)[...], fresh.apply(psi)[...])
     assert np.array_equal(D.diagonal_inverse(psi)[...], fresh.diagonal_inverse(psi)[...])
+
+
+def test_numbers_that_did_not_fit_a_field_that_is_gone_are_not_those_of_blocks():
+    lattice = Lattice(4, 2, 2, 4)
+    D = CloverDirac(unit_links(lattice, 3), 0.3, 1.3, storage="float16")
+    psi, large = Field(lattice, Spinor(3), storage="float16"), Field(lattice, Spinor(3))
+    large[...] = 1e6
+    psi.assign(large)
+    del psi
+    with pytest.raises(jali.StorageError, match="^64 sites were given values"):
+        D.check_inverse()
+    D.check_inverse()
 
 
 def test_a_block_that_is_not_positive_is_told_with_site_and_pivot():

@@ -26,6 +26,7 @@ from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
 from jali.files import value_shown
 from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
+from jali.lattice.overflow import raise_if_found, unreported
 
 INVERSES = ("stored", "cholesky")
 PAULI = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]])
@@ -302,6 +303,7 @@ class CloverDirac(WilsonDirac):
     def _raise_if_overflow(self, fields: list[Field]) -> None:
         """Raises SingularError where an inverse does not exist, and StorageError where numbers of one of these fields, which one kernel has
         written, do not fit: reading what they are multiplied with would not."""
+        raise_if_found(unreported(self.lattice.left.take()))  # of fields that are gone, not of these
         try:
             with contextlib.suppress(RecordingError):  # a graph reads nothing
                 fields[0][(0,) * self.lattice.ndim]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -165,10 +166,9 @@ def in_one_program(texts):
     """Kernels under names of their own; the prelude is compiled once for them all."""
     spaces = []
     for k, text in enumerate(texts):
-        assert "JALI_KERNEL(kernel" in text
-        spaces.append(
-            f"namespace space{k} {{\n{text.replace('JALI_KERNEL(kernel', f'JALI_KERNEL(kernel{k}')}\n}}"
-        )
+        text, found = re.subn(r"(JALI_(?:EARLY_)?KERNEL\(kernel)", rf"\g<1>{k}", text)
+        assert found == 1
+        spaces.append(f"namespace space{k} {{\n{text}\n}}")
     return "\n".join(spaces)
 
 
