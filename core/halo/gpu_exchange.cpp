@@ -14,6 +14,9 @@ bool by_roles(const Batch& batch) {
     return batch.roles.size() > 1 && batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
 }
 
+// Threads of a block where no multiprocessor would have a second one: numbers of few sites come faster by many.
+constexpr int small_block = 64;
+
 } // namespace
 
 GpuExchange::GpuExchange(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
@@ -114,12 +117,13 @@ void GpuExchange::produce_items(void* stream) {
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
             parameters[producer->output_parameter] = items_.address() + part.produced;
             parameters[2] = in_front++;
-            const std::int64_t blocks =
-                (count * producer->members + producer->threads - 1) / producer->threads;
+            const std::int64_t work = count * producer->members;
+            const int threads =
+                work <= small_block * halo_.gpu->multiprocessors() ? small_block : producer->threads;
+            const std::int64_t blocks = (work + threads - 1) / threads;
             const DeviceSpan span(*halo_.gpu, stream, Phase::produce, part.field->label());
             halo_.gpu->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
-                              static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),
-                              stream);
+                              static_cast<unsigned>(threads), std::as_bytes(std::span(arguments)), stream);
         }
     }
 }

@@ -30,7 +30,6 @@ from jali.lattice.pivots import pivot_counts
 from jali.lattice.sums import gathering_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
-PRODUCER_THREADS = 64  # of a block: a slab has few sites, whose numbers come faster by many multiprocessors
 
 @dataclass(frozen=True)
 class Cost:
@@ -311,7 +310,7 @@ class _Binding:
             sources,
             output,
             gpu_kernel=binary.function,
-            threads=PRODUCER_THREADS,
+            threads=DEFAULT_LAUNCH.threads,
             members=(item.batch or 1) // binary.source.lowered.lowering.together,
             counters=counters,
         )
