@@ -14,7 +14,8 @@ bool by_roles(const Batch& batch) {
     return batch.roles.size() > 1 && batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
 }
 
-// Threads of a block where no multiprocessor would have a second one: numbers of few sites come faster by many.
+// Threads of a block where no multiprocessor would have a second one: numbers of few sites come faster by
+// many.
 constexpr int small_block = 64;
 
 } // namespace

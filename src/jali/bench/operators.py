@@ -54,11 +54,12 @@ class Measured(NamedTuple):
 
 
 def _hisq(U: GaugeField, links: list[Field], storage: str | None) -> Dirac:
-    D = HISQ(hisq_links(U), MASS, epsilon=0.0)
-    if storage is not None:  # they are not unitary, so no row can be left out
-        D.links, D.long = (
-            [f.like(storage=storage).assign(f) for f in fields] for fields in (D.links, D.long)
-        )
+    """Links are made in float64, since sums of hot links are too small to be projected in less; they are not unitary, so no row is left out."""
+    D = HISQ(hisq_links([u.astype("float64") for u in U.fields]), MASS, epsilon=0.0)
+    D.links, D.long = (
+        [f.like(precision=U.precision, storage=storage).assign(f) for f in fields]
+        for fields in (D.links, D.long)
+    )
     return D
 
 

@@ -202,7 +202,7 @@ def _block(mu: Any, sign: int) -> np.ndarray:
 
 def _check_spinor(psi: Any, spins: int, what: str) -> None:
     if not isinstance(psi, Value) or len(psi.shape) != 2 or psi.shape[1] != spins:
-        found = psi.node.type if isinstance(psi, Value) else type(psi).__name__
+        found = psi.node.type if isinstance(psi, Value) else value_shown(psi)
         raise trace_error(f"{what} a matrix of n colours by {spins} spins, not {found}")
 
 
