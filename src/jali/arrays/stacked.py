@@ -13,8 +13,8 @@ from jali.arrays.norms import checked_order, floating, of_norms, of_vector
 from jali.arrays.reductions import batch_of_squares, dot_of_all
 from jali.comm.validation import flag
 from jali.errors import ParameterError, ShapeError
-from jali.host_sums import sum_in_order
 from jali.files import value_shown
+from jali.host_sums import sum_in_order
 
 
 class StackedDistributedArray:
@@ -228,4 +228,6 @@ class StackedDistributedArray:
             squares = batch_of_squares([DistributedArray.of(x.layout, floating(x.local)) for x in leaves])
             return kind.type(np.sqrt(sum_in_order(squares)))
         norms = [x.norm(order) if namespace_of(x.local).complete else of_vector(x, order) for x in leaves]
-        return kind.type(sum_in_order(norms) if order == 0 else np.linalg.norm(norms, order))  # a norm is one of norms
+        return kind.type(
+            sum_in_order(norms) if order == 0 else np.linalg.norm(norms, order)
+        )  # a norm is one of norms

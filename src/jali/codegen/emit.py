@@ -342,9 +342,15 @@ class Emitter(Writer):
                     for name in ("begin", "end")
                 ]
             else:
-                out.append(f"{'JALI_EARLY_KERNEL' if program.outputs else 'JALI_KERNEL'}(kernel, arguments) {{")
+                out.append(
+                    f"{'JALI_EARLY_KERNEL' if program.outputs else 'JALI_KERNEL'}(kernel, arguments) {{"
+                )
                 if program.outputs:  # beside the other producers of an exchange (core/halo/gpu_exchange.cpp)
-                    head += ["const bool in_front = a.w[2] != 0;", "if (!in_front) after_previous();", "let_next_begin();"]
+                    head += [
+                        "const bool in_front = a.w[2] != 0;",
+                        "if (!in_front) after_previous();",
+                        "let_next_begin();",
+                    ]
                 head += ["const grid_part part = whole_grid();"]
                 head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
         else:
