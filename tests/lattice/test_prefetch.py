@@ -98,6 +98,22 @@ def test_kernels_of_one_site_or_of_small_blocks_leave_it_to_the_processor(monkey
         assert bool(made.launch) == asks
 
 
+def test_of_a_batch_the_next_member_is_asked_for_and_what_members_share_once(use_settings):
+    @jali.site_function
+    def hop(X, out, psi, U):
+        e = X.directions()[0]
+        out[X] = U[X] * psi[X + e] + psi[X - e]
+
+    lattice = Lattice(8, 8)
+    psi, out = (Field(lattice, Matrix(3), batch=4) for _ in range(2))
+    for requested, asked in (("off", 0), ("leading", 3), ("all", 3)):
+        use_settings(prefetch=requested)
+        source = jali.inspect(hop, out, psi, Field(lattice, SU(3))).source
+        before, _, after = source.partition("for (int64_t member")
+        assert (before.count("prefetch<18>"), after.count("prefetch<18>")) == (asked // 3, 2 * (asked // 3))
+        assert ("soon_member" in after) == bool(asked)
+
+
 def bits(grid, extents, lanes):
     """Links that a kernel made of staples, phases, a colouring of odd extents, and spinors, over several ranks."""
     lattice = Lattice(*extents, grid=grid, lanes=lanes)
@@ -121,7 +137,15 @@ def bits(grid, extents, lanes):
     stored(short, U)
     out = Field(lattice, Matrix(3))
     total = lattice.sum(again, out, short)
-    return [x[...].tobytes() for x in (short, out, WilsonDirac(U, mass=0.1).apply(psi))] + [total.hex()]
+    batch = Field(lattice, Spinor(3), boundary=boundary, batch=3)
+    batch[...] = np.random.default_rng(6).normal(size=batch.shape)
+    some = batch.members[[2, 0]]
+    few = batch.like(precision="float32", storage="fixed16").assign(batch)
+    D, E = (
+        WilsonDirac(V, mass=0.1) for V in (U, [u.like(precision="float32").assign(u) for u in U.fields])
+    )
+    found = (short, out, D.apply(psi), D.apply(batch), D.apply(some), E.apply(few))
+    return [x[...].tobytes() for x in found] + [total.hex()]
 
 
 @pytest.mark.short(1)

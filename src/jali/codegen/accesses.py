@@ -38,7 +38,7 @@ class Access:
     listed: bool = False  # of these it has some, which a list names
     ghosts_apart: bool = False  # the field's ghosts are not where they would follow the sites of the lattice
     prefetched: bool = (
-        False  # on the host: what the next position reads here is requested while this one is computed
+        False  # on the host: what the next position or member reads here is requested while this one is computed
     )
 
     def __str__(self) -> str:
@@ -59,8 +59,8 @@ class Access:
         source = self.operand(w)
         if self.members:
             source = self.member(w, source, node, storage)
-        if self.prefetched:
-            w.line(f"prefetch<{storage.reals}>({w.field(self.slot)}, {self.ahead(w)});")
+        if self.prefetched and not node.args:
+            self.prefetch(w, storage)
         late = self.phased and packing not in (
             PLAIN,
             ALGEBRA,
@@ -83,9 +83,18 @@ class Access:
         """The line that multiplies by the factor of a boundary, a `sign` or a `phase`."""
         raise NotImplementedError
 
-    def ahead(self, w: Writer) -> str:
-        """Where the next position reads."""
-        return "ahead"
+    def prefetch(self, w: Writer, storage: Stored) -> None:
+        """The line that requests what is read next: at the next position, of a batch the next member or at the next position the first."""
+        source, entry = w.field(self.slot), self.ahead(w, "soon" if self.members else "ahead")
+        if self.members:
+            member = f"m{w.parameter_of('members', self.slot)}[soon_member]" if self.listed else "soon_member"
+            block = f"int64_t({entry} & ENTRY_BLOCK)"
+            source = f"member_of<{storage.reals}>({source}, {block}, {self.members}, {member})"
+        w.line(f"prefetch<{storage.reals}>({source}, {entry});")
+
+    def ahead(self, w: Writer, position: str) -> str:
+        """Where another position reads."""
+        return position
 
     def operand(self, w: Writer) -> str:
         """The field as the dialect loads and stores it: its base pointer, or what is known of an array."""
@@ -197,8 +206,8 @@ class Neighbour(Access):
     def block(self, w: Writer) -> str:
         return f"int64_t({self.entry(w, self.phased).partition(',')[0]} & ENTRY_BLOCK)"
 
-    def ahead(self, w: Writer) -> str:
-        return f"n{w.parameter_of('table', offset=self.offset, windings=self.phased)}[ahead]"
+    def ahead(self, w: Writer, position: str) -> str:
+        return f"n{w.parameter_of('table', offset=self.offset, windings=self.phased)}[{position}]"
 
     def entry(self, w: Writer, windings: bool) -> str:
         """The entry of the table at this position, and where there are lanes their permutations."""

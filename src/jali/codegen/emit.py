@@ -482,6 +482,12 @@ class Emitter(Writer):
             return ["        " + line for line in every] + lines
         begin = f"        for (int64_t member = 0; member < {members}; ++member) {{"
         own = ["    " + line for line in ["        " + line for line in keys] + lines[self.shared :]]
+        if self.lowering.prefetches:
+            own = [
+                f"            const int64_t soon_member = member + 1 < {members} ? member + 1 : 0;",
+                "            const int64_t soon = soon_member ? x : ahead;",
+                *own,
+            ]
         return [*lines[: self.shared], begin, *own, "        }"]
 
     def _keys(self) -> list[int]:

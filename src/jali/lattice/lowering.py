@@ -177,7 +177,8 @@ def _accesses(
                     members=fields[slot].members_in_memory,
                     listed=fields[slot].listed_members is not None,
                     ghosts_apart=split and any(offset) and not table and fields[slot].over is EVEN,
-                    prefetched=offset in leading and not fields[slot].members_in_memory,
+                    prefetched=offset in leading
+                    and (not fields[slot].members_in_memory or fields[slot].batch is not None),
                 )
             )
     return frozenset(found)
