@@ -1,5 +1,5 @@
-"""Claims: on one H200 a Wilson hop between half fields of 32^4 takes 86 % of a copy's bandwidth over compulsory bytes in float64, 84 % in float32,
-67 % in 16-bit floats, 48 % in fixed16; per member of a batch of 8 the throughput is 1.4, 1.7, 1.3 and 1.3 times that (a sweep of forced launches); on one core at 8^4 1.5 times.
+"""Claims: on one H200 a Wilson hop between half fields of 32^4 takes 89 % of a copy's bandwidth over compulsory bytes in float64, 85 % in float32,
+69 % in 16-bit floats, 50 % in fixed16; per member of a batch of 8 the throughput is 1.4, 1.7, 1.3 and 1.3 times that; on one core at 8^4 1.5 times.
 
 A hop reads a spinor field on one colour and writes one on the other, with links of 12 reals. Compulsory bytes count each spinor and each
 link once. The bandwidth is that of a copy of a large field in the same run. Hops are recorded in a graph.

@@ -141,9 +141,7 @@ def bits(grid, extents, lanes):
     batch[...] = np.random.default_rng(6).normal(size=batch.shape)
     some = batch.members[[2, 0]]
     few = batch.like(precision="float32", storage="fixed16").assign(batch)
-    D, E = (
-        WilsonDirac(V, mass=0.1) for V in (U, [u.like(precision="float32").assign(u) for u in U.fields])
-    )
+    D, E = (WilsonDirac(V, mass=0.1) for V in (U, [u.like(precision="float32").assign(u) for u in U.fields]))
     found = (short, out, D.apply(psi), D.apply(batch), D.apply(some), E.apply(few))
     return [x[...].tobytes() for x in found] + [total.hex()]
 

@@ -161,6 +161,7 @@ def within(package: str) -> dict[str, set[str]]:
 
 BELOW = {
     "amounts",
+    "host_sums",
     "beside",
     "early",
     "errors",

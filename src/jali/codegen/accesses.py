@@ -37,9 +37,7 @@ class Access:
     members: int = 0  # of a batch, in memory; 0: the field has none
     listed: bool = False  # of these it has some, which a list names
     ghosts_apart: bool = False  # the field's ghosts are not where they would follow the sites of the lattice
-    prefetched: bool = (
-        False  # on the host: what the next position or member reads here is requested while this one is computed
-    )
+    prefetched: bool = False  # on the host: what the next position or member reads here is requested while this one is computed
 
     def __str__(self) -> str:
         found = [
