@@ -6,6 +6,8 @@ message states what was wrong, where, and what would be right.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class JaliError(Exception):
     """Base of every exception that jali raises on purpose."""
@@ -84,4 +86,11 @@ class RecordingError(JaliError):
 
 
 class SolverError(JaliError):
-    """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small."""
+    """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small.
+
+    `history` has |r| / |b| before the first and after each iteration so far, of a batch a list of those of its members.
+    """
+
+    def __init__(self, message: str = "", history: list[Any] | None = None):
+        super().__init__(message)
+        self.history = history or []

@@ -95,6 +95,16 @@ class Applications:
         return self.adjoint(psi)
 
     @made_of("apply", "_run")
+    def matvec_into(self, psi: Field, out: Field) -> None:
+        """M psi into a field."""
+        self.apply(psi, out)
+
+    @made_of("adjoint", "_run")
+    def rmatvec_into(self, psi: Field, out: Field) -> None:
+        """M^dagger psi into a field."""
+        self.adjoint(psi, out)
+
+    @made_of("apply", "_run")
     def matvec_inner(self, psi: Field, wait: bool = True) -> tuple[Field, Any]:
         """M psi, in a new field, and its inner product with psi."""
         return self.apply_inner(psi, None, wait)

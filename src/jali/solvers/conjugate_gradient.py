@@ -12,6 +12,7 @@ last bit on any number of ranks. Preconditioning is the caller's: pass the preco
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +24,7 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution, cg_of_batch
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
+from jali.solvers.krylov import check_arguments, solved
 from jali.solvers.operators import (
     ApplyInner,
     Function,
@@ -34,6 +36,7 @@ from jali.solvers.operators import (
     started,
     widened,
 )
+from jali.solvers.preconditioned import PreconditionedCG
 from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
@@ -47,6 +50,7 @@ def cg(
     b: Any,
     x0: Any = None,
     *,
+    M: Any = None,
     rtol: float = 1e-10,
     atol: float = 0.0,
     maxiter: int = MAXITER,
@@ -65,6 +69,8 @@ def cg(
             one for the inner product beside it, `matvec_inner` or `NAME_inner`, that is called (`jali.solvers.operators`).
         b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, a distributed array or a stack, or a list of these.
         x0: where to start; zero if left out. It is not changed.
+        M: a preconditioner, Hermitian and positive definite: an operator, or a function `M(r, z)` that writes an approximation of A^-1 r into z. It may be
+            another one in each iteration, such as a solve to a low accuracy (`jali.solvers.preconditioned`).
         rtol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
         atol: the bound that does not depend on |b|.
         maxiter: give up after so many applications of A.
@@ -82,6 +88,7 @@ def cg(
         LayoutError: b and x0 do not fit together.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
+    begun = time.perf_counter()
     vectors = vectors_of("cg: b", b)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
@@ -91,6 +98,11 @@ def cg(
     if rtol >= 1 or rtol == atol == 0:
         raise ParameterError(
             f"cg: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
+        )
+    if M is not None:
+        check_arguments("cg", rtol, atol, maxiter=maxiter, check_interval=check_interval)
+        return solved(
+            PreconditionedCG(A, b, x0, M, rtol, atol), maxiter, must_converge, check_interval, callback
         )
     if callback is not None and not callable(callback):
         raise ParameterError(f"cg: a callback is a function of x, not {value_shown(callback)}")
@@ -134,9 +146,12 @@ def cg(
     turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
     residual = run.true_residual()
     exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
-    found = Solution(unscaled(run.x), run.iterations, run.residuals, residual, run.converged and exact, turns)
+    seconds = time.perf_counter() - begun
+    found = Solution(
+        unscaled(run.x), run.iterations, run.residuals, residual, run.converged and exact, turns, seconds
+    )
     if must_converge and not found.converged:
-        raise SolverError(run.failure(rtol, residual))
+        raise SolverError(run.failure(rtol, residual), run.residuals)
     return found
 
 

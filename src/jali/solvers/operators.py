@@ -4,7 +4,8 @@ Vectors have the types of the operator: distributed arrays and stacks for `jali.
 lists for others. Nothing is called but these two functions, and nothing is read of the operator but its `dtype`, where it has
 one, and `joins_members`, which of an operator (or of a function) is True where it joins the members of a batch: then these are one
 vector. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
-one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
+one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions, and one that writes its
+result into a given vector `matvec_into(x, out)` and `rmatvec_into(y, out)`.
 
 A method that solvers call may have two others beside it, `NAME_inner` and `NAME_norm2`, with its arguments and `wait=True`: they return
 what NAME does, and with it the inner product of x and A x, or of A x with itself, from the kernel that writes A x; or None for the
@@ -80,6 +81,27 @@ def function_of(name: str, A: Any, q: Any) -> Function:
         return q
 
     return forward
+
+
+def into_of(name: str, A: Any, vectors: Vectors) -> Callable[[Any, Any], object]:
+    """The function of p and q that writes A p into q, of an operator or of a function that does so. Raises ParameterError for what is neither."""
+    if not is_operator(A):
+        if not callable(A):
+            raise ParameterError(
+                f"{name} has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
+            )
+        return A
+    return beside(A, "matvec", "into") or _copied(forward_of(name, A), vectors)
+
+
+def adjoint_into_of(name: str, A: Any, vectors: Vectors) -> Callable[[Any, Any], object]:
+    """The function of p and q that writes A^H p into q, of an operator. Raises ParameterError for one without an adjoint."""
+    adjoint = adjoint_of(name, A)
+    return beside(A, "rmatvec", "into") or _copied(adjoint, vectors)
+
+
+def _copied(function: Function, vectors: Vectors) -> Callable[[Any, Any], object]:
+    return lambda p, q: vectors.update([(q, 0, [(1, function(p))])])
 
 
 def adjoint_of(name: str, Op: Any) -> Function:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from jali.amounts import time_text
 from jali.errors import RecordingError
 from jali.notebook import facts
 from jali.solvers.operators import ApplyInner, Function
@@ -21,7 +22,7 @@ class Solution:
 
     `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
     |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
-    how many iterations the host checked: 1 where they were not recorded.
+    how many iterations the host checked: 1 where they were not recorded. `seconds` is the time of the solve, of a batch that of all members.
     """
 
     x: Any
@@ -30,6 +31,17 @@ class Solution:
     residual: float
     converged: bool
     check_interval: int = 1
+    seconds: float = 0.0
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the residuals by iteration, logarithmically, into axes of matplotlib, or new ones. Returns the axes."""
+        if axes is None:
+            import matplotlib.pyplot as plt
+
+            axes = plt.figure().add_subplot()
+        axes.semilogy(range(len(self.residuals)), self.residuals)
+        axes.set(xlabel="iteration", ylabel="|r| / |b|")
+        return axes
 
     def __repr__(self) -> str:
         how = "converged" if self.converged else "not converged"
@@ -47,6 +59,7 @@ class Solution:
             "converged": "yes" if self.converged else "no",
             "iterations": self.iterations,
             "residual |b - A x| / |b|": f"{self.residual:.3e}",
+            "time": time_text(self.seconds),
         }
         return facts("Solution", rows, {"residuals by iteration": "\n".join(history)})
 

@@ -1,0 +1,94 @@
+"""Conjugate gradients of the normal equations A^H A x = A^H b, for any regular A, with the residual of A itself (M. R. Hestenes and E. Stiefel,
+J. Res. NBS 49 (1952) 409, section 10; Å. Björck, Numerical Methods for Least Squares Problems, 1996, algorithm 7.4.1).
+
+What stops is |b - A x|, not the residual of the normal equations, which the condition of A separates from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jali.keywords import named
+from jali.solvers.batches import BatchSolution
+from jali.solvers.causes import not_adjoint
+from jali.solvers.krylov import Krylov, check_arguments, computed, kept, length, solved
+from jali.solvers.operators import adjoint_into_of, adjoint_of, forward_of
+from jali.solvers.recursion import Solution
+from jali.solvers.solver import MAXITER
+
+
+class CGNR(Krylov):
+    """The direction p, q = A p, and s = A^H r."""
+
+    name = "cgnr"
+
+    def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float):
+        self.A = A
+        adjoint_of("the operator", A)
+        super().__init__(A, b, x0, rtol, atol)
+
+    def begin(self, rr: np.ndarray) -> list[Any]:
+        if not hasattr(self, "p"):
+            self.adjoint = adjoint_into_of("the operator", self.A, self.vectors)
+            self.p, self.q, self.s = (self.vectors.like(self.b) for _ in range(3))
+        self.adjoint(self.r, self.s)
+        gamma = self.vectors.update([(self.p, 0, [(1, self.s)])], norm=True)
+        return [rr, np.asarray(gamma, float)]
+
+    def step(self, rr: Any, gamma: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        size, tolerance = self.size, self.tolerance
+        self.apply(self.p, self.q)
+        qq = self.vectors.norm2(self.q, wait=self.waits)
+        alpha = computed(length, gamma, qq, rr, size, tolerance)
+        new = self.update((self.x, 1, [(alpha, self.p)]), (self.r, 1, [(-alpha, self.q)]), norm=True)
+        self.adjoint(self.r, self.s)
+        again = self.vectors.norm2(self.s, wait=self.waits)
+        beta = computed(length, again, gamma, rr, size, tolerance)
+        self.update((self.p, beta, [(1, self.s)]))
+        return [new, computed(kept, again, gamma, rr, size, tolerance)], [new], [qq]
+
+    def check(self, *watched: np.ndarray) -> None:
+        (qq,) = watched
+        if np.any(wrong := self.going & ~np.isfinite(qq)):
+            raise self.error(
+                wrong, "|A p|^2 is infinite or nan: the operator gave such numbers, or they overflow"
+            )
+        if np.any(wrong := self.going & (qq == 0)):
+            raise self.error(
+                wrong,
+                "A p is zero for the direction p = A^H r: b has a part that A does not reach, or A is singular",
+            )
+
+    def cause(self) -> str:
+        if self.batch is not None:
+            return ""
+        return not_adjoint(forward_of("the operator", self.A), adjoint_of("the operator", self.A), self.b)
+
+
+@named
+def cgnr(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-10,
+    atol: float = 0.0,
+    maxiter: int = MAXITER,
+    callback: Callable[[Any], None] | None = None,
+    must_converge: bool = True,
+    check_interval: int | None = None,
+) -> Solution | BatchSolution:
+    """Solves A x = b for any regular A that has an adjoint, by conjugate gradients of A^H A x = A^H b.
+
+    Of a field with a batch all members are solved at once and stop one by one; see `cg`, whose other arguments these are. `A` is an operator
+    with `matvec` and `rmatvec`. The tolerance is that of |b - A x|.
+
+    Raises:
+        SolverError: as `gcr`; where it fails it says whether `rmatvec` is the adjoint of `matvec`.
+        ParameterError, LayoutError, RecordingError: as `cg`.
+    """
+    check_arguments("cgnr", rtol, atol, maxiter=maxiter, check_interval=check_interval)
+    return solved(CGNR(A, b, x0, rtol, atol), maxiter, must_converge, check_interval, callback)
