@@ -8,6 +8,7 @@ from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
+from jali.solvers.multishift import MultiShiftSolution, multishift_cg
 from jali.solvers.primal import ADMM, ADMML2, LinearizedADMM, ProximalGradient
 from jali.solvers.primal_dual import PrimalDual
 from jali.solvers.proximal import L2, L21, ProxOperator
@@ -31,6 +32,7 @@ __all__ = [
     "LeastSquares",
     "LinearizedADMM",
     "LsqrSolution",
+    "MultiShiftSolution",
     "PrimalDual",
     "ProxOperator",
     "ProximalGradient",
@@ -47,6 +49,7 @@ __all__ = [
     "ista",
     "lsqr",
     "made_of",
+    "multishift_cg",
     "power_iteration",
     "register",
     "sums",
