@@ -4,10 +4,17 @@
 from jali.beside import made_of
 from jali.lattice import vectors as _vectors  # noqa: F401 (fields are vectors)
 from jali.solvers.batches import BatchSolution
+from jali.solvers.bicgstab import bicgstab
+from jali.solvers.bicgstabl import bicgstabl
+from jali.solvers.cgnr import cgnr
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
+from jali.solvers.defect_correction import defect_correction
 from jali.solvers.eigs import Eigenpair, power_iteration
+from jali.solvers.gcr import gcr
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
+from jali.solvers.minimal_residual import mr
+from jali.solvers.minres import minres
 from jali.solvers.multishift import MultiShiftSolution, multishift_cg
 from jali.solvers.primal import ADMM, ADMML2, LinearizedADMM, ProximalGradient
 from jali.solvers.primal_dual import PrimalDual
@@ -42,13 +49,20 @@ __all__ = [
     "SparseSolution",
     "VectorKind",
     "Vectors",
+    "bicgstab",
+    "bicgstabl",
     "cg",
     "cgls",
+    "cgnr",
+    "defect_correction",
     "each",
     "fista",
+    "gcr",
     "ista",
     "lsqr",
     "made_of",
+    "minres",
+    "mr",
     "multishift_cg",
     "power_iteration",
     "register",
