@@ -369,6 +369,15 @@ def test_bad_arguments_are_named(name):
         solver(A, b * np.inf)
 
 
+@every_solver
+def test_batches_in_lists_are_refused(name):
+    b = source(Lattice(2, 2, 2), 2)
+    with pytest.raises(ParameterError, match="b is a list in which there is a field with a batch"):
+        SOLVERS[name](lambda p, q: None, [b, b]) if name != "cgnr" else cgnr(OfMatrix(np.eye(2)), [b, b])
+    with pytest.raises(ParameterError, match="cg: b is a list in which there is a field with a batch"):
+        cg(lambda p, q: None, [b])
+
+
 def test_arguments_of_single_solvers_are_checked():
     M, b = matrix_for("mr", True)
     for solver, options, match in (

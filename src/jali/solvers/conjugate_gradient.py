@@ -33,6 +33,7 @@ from jali.solvers.operators import (
     function_of,
     is_operator,
     joins_members,
+    refuse_batches_in_lists,
     started,
     widened,
 )
@@ -118,6 +119,7 @@ def cg(
     if x0 is not None:
         check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
+    refuse_batches_in_lists("cg", b)
     whole_batch = getattr(b, "batch", None) is not None and joins_members(A)
     if whole_batch:
         vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]

@@ -23,7 +23,14 @@ from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite, not_hermitian
-from jali.solvers.operators import into_of, is_operator, joins_members, started, widened
+from jali.solvers.operators import (
+    into_of,
+    is_operator,
+    joins_members,
+    refuse_batches_in_lists,
+    started,
+    widened,
+)
 from jali.solvers.recursion import Solution
 from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
@@ -105,6 +112,7 @@ class Krylov:
         if x0 is not None:
             check_alike(f"{name}: x0", x0, "b", b)
         vectors.epsilon(b)  # refuses whole numbers
+        refuse_batches_in_lists(name, b)
         batch = getattr(b, "batch", None)
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]

@@ -34,6 +34,7 @@ from jali.solvers.operators import (
     Function,
     apply_inner_of,
     function_of,
+    has_batch,
     is_operator,
     joins_members,
     widened,
@@ -152,7 +153,7 @@ def multishift_cg(
     if is_operator(A):
         b = widened(b, A)
     vectors.epsilon(b)  # refuses whole numbers
-    if _has_batch(b):
+    if has_batch(b):
         if not joins_members(A) or isinstance(b, list | tuple):
             raise ParameterError(
                 "multishift_cg: b is one vector, and this one has a batch whose members the operator does not join; solve member by "
@@ -161,7 +162,7 @@ def multishift_cg(
         vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]
     scaled, _, size, factors = _scaled(vectors, b, None)
     if not math.isfinite(size):
-        if _has_batch(b):
+        if has_batch(b):
             raise SolverError("multishift_cg: b has infinities or nan, or numbers whose squares overflow")
         raise not_finite("multishift_cg", b=b)
     if size == 0:
@@ -228,13 +229,6 @@ def _ascending(shifts: Any) -> tuple[float, ...]:
             raise ParameterError(f"{what}, and shifts[{k}] = {number:g} follows {found[-1]:g}; {remedy}")
         found.append(number)
     return tuple(found)
-
-
-def _has_batch(b: Any) -> bool:
-    """Whether a vector, or one in a list, is a field with a batch."""
-    if isinstance(b, list | tuple):
-        return any(map(_has_batch, b))
-    return getattr(b, "batch", None) is not None
 
 
 def _refined(

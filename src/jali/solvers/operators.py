@@ -40,6 +40,21 @@ def joins_members(A: Any) -> bool:
     return getattr(getattr(A, "__self__", A), "joins_members", False) is True
 
 
+def has_batch(x: Any) -> bool:
+    """Whether a vector, or one in a list, is a field with a batch."""
+    if isinstance(x, list | tuple):
+        return any(map(has_batch, x))
+    return getattr(x, "batch", None) is not None
+
+
+def refuse_batches_in_lists(name: str, b: Any) -> None:
+    """Raises ParameterError for a list in which there is a field with a batch."""
+    if isinstance(b, list | tuple) and has_batch(b):
+        raise ParameterError(
+            f"{name}: b is a list in which there is a field with a batch, and members of lists are solved one by one: take f.members[k] of each"
+        )
+
+
 def forward_of(name: str, Op: Any) -> Function:
     """Op x as a function of x. Raises ParameterError, a sentence about `name`, for an object that is not an
     operator."""
