@@ -220,6 +220,19 @@ def red_black() -> Figure:
     return figure
 
 
+def convergence() -> Figure:
+    found, _ = run("convergence.py")
+    figure, (left, right) = axes(2, sharey=True)
+    for name, (at, residuals) in found["histories"].items():
+        panel = right if "even-odd" in name or "corrected" in name else left
+        panel.semilogy(at, residuals, label=name, linewidth=1)
+    left.set(title="solvers of D x = b", xlabel="applications of D", ylabel="|r| / |b|")
+    right.set(title="even-odd, and in 16 bits", xlabel="applications of D")
+    left.legend()
+    right.legend()
+    return figure
+
+
 def replicas() -> Figure:
     found, _ = run("replicas.py", "--sweeps", "20000")
     figure, panels = axes(2)
@@ -373,6 +386,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "u1_2d.py": u1_2d,
     "wilson_cg.py": wilson_cg,
     "dirac_operator.py": dirac_operator,
+    "convergence.py": convergence,
     "free_pion.py": free_pion,
     "pion_from_file.py": pion_from_file,
     "pion_from_ensemble.py": pion,
