@@ -72,7 +72,8 @@ for name, x in solutions.items():
         print(
             f"{name:28s}{histories[name][0][-1]:5d} applications  residual {residual:.1e}  from CGNR's solution {apart:.1e}"
         )
-    assert residual < 20 * arguments.rtol and apart < 1e3 * arguments.rtol
+    assert residual < 20 * arguments.rtol
+    assert apart < 1e3 * arguments.rtol
 
 if arguments.picture and lattice.rank == 0:
     import matplotlib.pyplot as plt

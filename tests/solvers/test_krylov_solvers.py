@@ -268,12 +268,135 @@ def test_minres_solves_what_is_indefinite():
 
 def test_a_breakdown_is_named():
     swap = np.array([[0.0, 1.0], [-1.0, 0.0]])  # <r, A r> is zero for all real r
-    for solver in (bicgstab, bicgstabl):
-        with pytest.raises(
-            SolverError, match="breakdown: <r0, A p> is zero; start from another x0, or use gcr or cgnr"
-        ):
-            solver(OfMatrix(swap), np.array([1.0, 0.0]))
-    assert np.allclose(cgnr(OfMatrix(swap), np.array([1.0, 0.0])).x, [0, 1])
+    b = np.array([1.0, 0.0])
+    with pytest.raises(
+        SolverError, match="breakdown: <r0, A p> is zero; start from another x0, or use gcr or cgnr"
+    ):
+        bicgstab(OfMatrix(swap), b)
+    for solver in (cgnr, bicgstabl):
+        assert np.allclose(solver(OfMatrix(swap), b).x, [0, 1])
+
+
+@every_solver
+def test_an_exact_solution_is_no_breakdown(name):
+    b = np.array([1.0, -2.0, 0.5])
+    for factor in (1.0, 3.0, 0.7):
+        found = SOLVERS[name](OfMatrix(factor * np.eye(3)), b)
+        assert np.allclose(found.x, b / factor, rtol=1e-12)
+    lattice = Lattice(2, 2, 2)
+    for batch in (None, 2):
+        field = source(lattice, batch)
+        found = SOLVERS[name](
+            type(
+                "T",
+                (OfMatrix,),
+                {"matvec": lambda s, x: (3 * x).field(), "rmatvec": lambda s, x: (3 * x).field()},
+            )(None),
+            field,
+        )
+        assert np.allclose(3 * found.x[...], field[...], rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1e-158, 1e200])
+@every_solver
+def test_right_hand_sides_of_any_size_are_solved_for(name, size):
+    M, b = matrix_for(name, True)
+    found = SOLVERS[name](OfMatrix(M), size * b, rtol=1e-11)
+    plain = SOLVERS[name](OfMatrix(M), b, rtol=1e-11)
+    assert found.iterations == pytest.approx(plain.iterations, abs=1)
+    assert np.linalg.norm(found.x / size - plain.x) < 1e-9 * np.linalg.norm(plain.x)
+    x0 = 2 * size * np.ones_like(b)
+    assert np.linalg.norm(
+        SOLVERS[name](OfMatrix(M), size * b, x0, rtol=1e-11).x / size - plain.x
+    ) < 1e-9 * np.linalg.norm(plain.x)
+    if size > 1e-290:  # the residual is the one of b, so is its bound
+        loose = SOLVERS[name](OfMatrix(M), size * b, rtol=1e-11, atol=1e-3 * size * float(np.linalg.norm(b)))
+        assert 1e-11 < loose.residual <= 1e-3
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS.values(), cg], ids=[*SOLVERS, "cg"])
+def test_members_of_any_size_are_solved_for_with_the_bits_that_they_have_alone(solver):
+    lattice = Lattice(2, 2, 2)
+    for precision, sizes, rtol in (
+        ("float64", (1e-200, 1.0, 1e200), 1e-9),
+        ("float32", (1e-30, 1.0, 1e25), 1e-4),
+    ):
+        D = WilsonDirac(
+            [u.astype(precision) for u in GaugeField(lattice, SU(2)).hot_start(seed=2).fields], 0.4
+        )
+        A = D.normal if solver is cg or solver in (SOLVERS["minres"], SOLVERS["cg with M"]) else D
+        b = source(lattice).astype(precision)
+        many = b.like(batch=3)
+        for k, size in enumerate(sizes):
+            many.members[k][...] = size * b[...].astype(complex)
+        found = solver(A, many, rtol=rtol)
+        for k in range(3):
+            alone = solver(A, many.members[k].copy(), rtol=rtol)
+            assert found[k].residuals == alone.residuals
+            assert found[k].x[...].tobytes() == alone.x[...].tobytes()
+            assert np.allclose(found[k].x[...] / sizes[k], found[1].x[...], rtol=100 * rtol, atol=100 * rtol)
+
+
+@every_solver
+def test_where_b_is_zero_so_is_x(name):
+    M, b = matrix_for(name, True)
+    found = SOLVERS[name](OfMatrix(M), 0 * b, np.ones_like(b))
+    assert found.iterations == 0
+    assert found.residual == 0
+    assert not found.x.any()
+
+
+@every_solver
+def test_nan_never_comes_back(name):
+    M, b = matrix_for(name, True)
+
+    def spoil(x):
+        x[...] = np.nan
+
+    with pytest.raises(SolverError, match="infinities or nan"):
+        SOLVERS[name](OfMatrix(M), b, callback=spoil, must_converge=False)
+
+
+def test_a_preconditioner_that_is_none_of_zero_does_not_spoil_a_solution():
+    b = np.ones(3)
+
+    def normalised(r, z):
+        z[:] = r / np.linalg.norm(r)
+
+    assert np.allclose(gcr(OfMatrix(np.eye(3)), b, M=normalised, must_converge=False).x, b)
+
+
+def test_stagnation_is_a_solution_where_convergence_is_not_asked_for():
+    M, b = matrix_for("minres", False)
+    for solver in (minres, mr):
+        found = solver(OfMatrix(M), b, rtol=1e-18, must_converge=False)
+        assert not found.converged
+        assert found.residual < 1e-13
+
+
+def test_minres_stays_where_rounding_leaves_it():
+    rng = np.random.default_rng(0)
+    M = rng.normal(size=(12, 12))
+    S = (M @ M.T + 12 * np.eye(12)).astype("f4")
+    found = minres(OfMatrix(S), rng.normal(size=12).astype("f4"), must_converge=False)
+    assert found.residual < 1e-5
+
+
+def test_gcr_ends_inside_a_cycle():
+    M, b = matrix_for("gcr", False)
+    calls = []
+
+    class Counted(OfMatrix):
+        def matvec(self, x):
+            calls.append(1)
+            return super().matvec(x)
+
+    found = gcr(Counted(M), b, restart=500)
+    assert len(calls) == found.iterations + 1  # and the residual of the end
+    calls.clear()
+    found = gcr(Counted(M), b, restart=500, maxiter=3, must_converge=False)
+    assert found.iterations == 3
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize("solver", [cg, gcr])
@@ -356,6 +479,7 @@ def test_bad_arguments_are_named(name):
         ({"rtol": 1.0}, "rtol is below 1"),
         ({"rtol": -1.0}, "rtol is a real number from 0, not -1.0"),
         ({"maxiter": 0}, "maxiter is a positive whole number, not 0"),
+        ({"maxiter": None}, "maxiter is a positive whole number, not None"),
         ({"check_interval": 2}, "cannot be recorded"),
         ({"callback": 3}, "a callback is a function of x, not 3"),
     ):

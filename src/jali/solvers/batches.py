@@ -15,6 +15,7 @@ import numpy as np
 from jali.errors import SolverError
 from jali.solvers.operators import apply_inner_of, function_of, is_operator, started
 from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
+from jali.solvers.scaling import bound, scaled, unscaled
 from jali.vectors import vectors_of
 
 
@@ -60,10 +61,10 @@ def cg_of_batch(
 ) -> BatchSolution:
     """`jali.solvers.cg`, which has checked the arguments, for a field with a batch. Raises its errors; those of the recursion name the member."""
     vectors = vectors_of("cg: b", b)
-    squares = vectors.norm2(b)
-    if not np.all(np.isfinite(squares)):
-        raise _error(~np.isfinite(squares), "b has infinities or nan, or numbers whose squares overflow")
-    run = _BatchRun(A, vectors, b, x0, squares, rtol, atol)
+    b, x0, size, factors = scaled(vectors, b, x0)
+    if not np.all(np.isfinite(size)):
+        raise _error(~np.isfinite(size), "b has infinities or nan, or numbers whose squares overflow")
+    run = _BatchRun(A, vectors, b, x0, size * size, rtol, bound(atol, size, factors))
     turns = check_interval or vectors.check_interval(b)
     turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
     residuals = np.sqrt(run.true_squares()) / run.size
@@ -81,18 +82,19 @@ def cg_of_batch(
         )
     history = np.array(run.history)
     members = []
+    solution = unscaled(vectors, run.x, factors)
     for k in range(b.batch):
         count = int(run.counts[k])
         found = history[: count + 1, k].tolist()
-        x = run.x.members[k]
+        x = solution.members[k]
         members.append(Solution(x, count, found, float(residuals[k]), bool(converged[k]), turns))
-    return BatchSolution(run.x, tuple(members))
+    return BatchSolution(solution, tuple(members))
 
 
 class _BatchRun(Recursion):
     """A solve under way: every number is an array of the members."""
 
-    def __init__(self, A: Any, vectors: Any, b: Any, x0: Any, squares: np.ndarray, rtol: float, atol: float):
+    def __init__(self, A: Any, vectors: Any, b: Any, x0: Any, squares: np.ndarray, rtol: float, atol: Any):
         x = vectors.like(b) if x0 is None else started(x0, b)
         q = None if is_operator(A) else vectors.like(b)
         super().__init__(

@@ -23,7 +23,8 @@ def _stabilised(ts: Any, tt: Any, rr: Any, size: Any, tolerance: Any) -> Any:
 
 
 def _weight(new: Any, old: Any, alpha: Any, omega: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    return where(going(rr, size, tolerance), new / old * (alpha / omega), 0.0)
+    below = old * omega
+    return where(going(rr, size, tolerance) & (abs(below) > 0), new * alpha / below, 0.0)
 
 
 def _times(a: Any, b: Any) -> Any:

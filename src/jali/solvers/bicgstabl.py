@@ -31,7 +31,7 @@ MOST = 8  # directions at once; more lose the digits of their inner products
 
 
 def _beta(alpha: Any, new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    return where(going(rr, size, tolerance), alpha * new / old, 0.0)
+    return where(going(rr, size, tolerance) & (abs(old) > 0), alpha * new / old, 0.0)
 
 
 def _minus_product(a: Any, b: Any) -> Any:
@@ -66,7 +66,7 @@ class BiCGStabL(Krylov):
         return [rr, one, 0 * one, one]
 
     def step(self, rr: Any, rho: Any, alpha: Any, omega: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        mask = rr, self.size, self.tolerance
+        mask = whole = rr, self.size, self.tolerance
         r, u, watched = self.rs, self.u, []
         rho_before, alpha_before = rho, alpha
         rho = computed(_minus_product, omega, rho)
@@ -78,9 +78,12 @@ class BiCGStabL(Krylov):
             self.apply(u[j], u[j + 1])
             gamma = self.inner(self.shadow, u[j + 1])
             alpha = computed(ratio, rho, gamma, *mask)
-            self.update(
-                *((r[i], 1, [(-alpha, u[i + 1])]) for i in range(j + 1)), (self.x, 1, [(alpha, u[0])])
+            square = self.update(
+                (self.x, 1, [(alpha, u[0])]),
+                *((r[i], 1, [(-alpha, u[i + 1])]) for i in range(j, -1, -1)),
+                norm=True,
             )
+            mask = square, self.size, self.tolerance  # a solution may come before the end of the step
             self.apply(r[j], r[j + 1])
             watched += [new, gamma]
         lengths = self._orthogonal()
@@ -95,7 +98,7 @@ class BiCGStabL(Krylov):
         left = [
             new,
             *(
-                computed(kept, value, old, *mask)
+                computed(kept, value, old, *whole)
                 for value, old in ((rho, rho_before), (alpha, alpha_before), (last[-1], omega))
             ),
         ]

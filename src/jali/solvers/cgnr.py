@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.errors import ParameterError
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_adjoint
@@ -34,7 +35,10 @@ class CGNR(Krylov):
         if not hasattr(self, "p"):
             self.adjoint = adjoint_into_of("the operator", self.A, self.vectors)
             self.p, self.q, self.s = (self.vectors.like(self.b) for _ in range(3))
-        self.adjoint(self.r, self.s)
+        try:
+            self.adjoint(self.r, self.s)
+        except NotImplementedError as error:  # SciPy's, of an operator that has only matvec
+            raise ParameterError(f"the operator has no adjoint, a function rmatvec: {error}") from None
         gamma = self.vectors.update([(self.p, 0, [(1, self.s)])], norm=True)
         return [rr, np.asarray(gamma, float)]
 

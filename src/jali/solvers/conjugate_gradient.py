@@ -39,6 +39,7 @@ from jali.solvers.operators import (
 )
 from jali.solvers.preconditioned import PreconditionedCG
 from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
+from jali.solvers.scaling import scaled, unscaled
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
@@ -127,30 +128,31 @@ def cg(
         if callback is not None:
             raise ParameterError("cg: a batch is solved without a callback")
         return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval)
-    b, x0, size, factors = _scaled(vectors, b, x0)
+    b, x0, size, factors = scaled(vectors, b, x0)
     if not math.isfinite(size):
         raise _not_finite(b=b)
     if size == 0:
         return Solution(vectors.like(b), 0, [0.0], 0.0, True)
-
-    def unscaled(x: Any) -> Any:
-        for factor in reversed(factors):
-            x = _times(vectors, 1 / factor, x)
-        return x
 
     run = _Run(A, vectors, b, x0, size, max(float(rtol), math.prod(factors, start=float(atol)) / size))
     turns = check_interval or (1 if callback is not None else vectors.check_interval(b))
 
     def after() -> None:
         if callback is not None:
-            callback(unscaled(run.x))
+            callback(unscaled(vectors, run.x, factors))
 
     turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
     residual = run.true_residual()
     exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
     seconds = time.perf_counter() - begun
     found = Solution(
-        unscaled(run.x), run.iterations, run.residuals, residual, run.converged and exact, turns, seconds
+        unscaled(vectors, run.x, factors),
+        run.iterations,
+        run.residuals,
+        residual,
+        run.converged and exact,
+        turns,
+        seconds,
     )
     if must_converge and not found.converged:
         raise SolverError(run.failure(rtol, residual), run.residuals)
@@ -168,27 +170,6 @@ def _not_finite(**vectors: Any) -> SolverError:
             f"cg: {' or '.join(vectors)} has infinities or nan, or numbers whose squares overflow"
         )
     return not_finite("cg", **vectors)
-
-
-def _scaled(vectors: Vectors, b: Any, x0: Any) -> tuple[Any, Any, float, list[float]]:
-    """b, x0 and |b|, all times the same powers of two where squares of numbers or of residuals would vanish or overflow."""
-    double = vectors.epsilon(b) < 1e-12
-    least, most, far = (2.0**-400, 2.0**400, 2.0**600) if double else (2.0**-20, 2.0**50, 2.0**90)
-    size = math.sqrt(vectors.norm2(b))
-    factors: list[float] = []
-    while not least <= size <= most and len(factors) < 3:
-        seen = size > 0 and math.isfinite(size)
-        factor = 2.0 ** -math.frexp(size)[1] if seen else far if size == 0 else 1 / far
-        factors.append(factor)
-        b, x0 = _times(vectors, factor, b), None if x0 is None else _times(vectors, factor, x0)
-        size = math.sqrt(vectors.norm2(b))
-    return b, x0, size, factors
-
-
-def _times(vectors: Vectors, factor: float, x: Any) -> Any:
-    out = vectors.like(x)
-    vectors.update([(out, 0, [(factor, x)])])
-    return out
 
 
 class _Run(Recursion):

@@ -19,6 +19,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.krylov import LEAST_GAIN, Krylov, check_arguments
 from jali.solvers.recursion import Solution
+from jali.solvers.scaling import number, unscaled
 from jali.vectors import vectors_of
 
 CYCLES = 50
@@ -75,12 +76,12 @@ def defect_correction(
     while not run.converged and run.iterations < maxiter:
         norms = run.history[-1] * run.sizes
         scale = np.where(run.going, 1 / np.where(run.going, norms, 1.0), 0.0)
-        run.vectors.update([(low, 0, [(_number(scale), run.r)])])
+        run.vectors.update([(low, 0, [(number(scale), run.r)])])
         found = inner(low)
         e = getattr(found, "x", found)
         iterations += run.going * _iterations(found, run.batch)
         try:
-            vectors.update([(run.x, 1, [(_number(norms * run.going), e)])])
+            vectors.update([(run.x, 1, [(number(norms * run.going), e)])])
         except (LayoutError, ParameterError) as error:
             raise type(error)(
                 f"defect_correction: inner returns a vector like its argument: {error}"
@@ -101,10 +102,11 @@ def defect_correction(
             run.going,
             f"no convergence to {np.max(run.tolerances):g} in {maxiter} cycles: |b - A x|/|b| is {run.history[-1][run.going].max():.3g}",
         )
+    x = unscaled(vectors, run.x, run.factors)
     seconds, history = time.perf_counter() - begun, np.array(run.history)
     if run.batch is None:
         return Solution(
-            run.x,
+            x,
             int(iterations),
             [float(one) for one in history],
             float(history[-1]),
@@ -113,10 +115,10 @@ def defect_correction(
             seconds,
         )
     return BatchSolution(
-        run.x,
+        x,
         tuple(
             Solution(
-                run.x.members[k],
+                x.members[k],
                 int(iterations[k]),
                 history[: int(run.counts[k]) + 1, k].tolist(),
                 float(history[-1, k]),
@@ -127,10 +129,6 @@ def defect_correction(
             for k in range(run.batch)
         ),
     )
-
-
-def _number(value: np.ndarray) -> Any:
-    return value if np.ndim(value) else float(value)
 
 
 def _iterations(found: Any, batch: int | None) -> Any:

@@ -56,6 +56,8 @@ class GCR(Krylov):
             rr = self.update((self.x, 1, [(along, p)]), (self.r, 1, [(-along, q)]), norm=True)
             squares.append(square)
             found.append(rr)
+            if not self.stay and self.ends(found):  # a graph has whole cycles
+                break
         return [rr], found, []
 
 
@@ -82,7 +84,8 @@ def gcr(
         M: a preconditioner, an operator or a function `M(r, z)` that writes an approximation of A^-1 r into z. It may be another one in each
             iteration, such as a solve to a low accuracy.
         restart: after so many iterations the directions are forgotten; two vectors are kept for each. A graph repeats whole cycles.
-        maxiter: at most so many iterations, rounded up to whole cycles.
+        maxiter: at most so many iterations, of fields rounded up to whole cycles.
+        callback: called after each cycle.
 
     Raises:
         SolverError: no convergence; stagnation; |b - A x| stays above the tolerance, below what rounding allows; infinities or nan. It has the
@@ -91,5 +94,9 @@ def gcr(
     """
     check_arguments("gcr", rtol, atol, maxiter=maxiter, check_interval=check_interval, restart=restart)
     return solved(
-        GCR(A, b, x0, M, int(restart), rtol, atol), maxiter, must_converge, check_interval, callback
+        GCR(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
     )

@@ -32,6 +32,7 @@ from jali.solvers.operators import (
     widened,
 )
 from jali.solvers.recursion import Solution
+from jali.solvers.scaling import bound, scaled, unscaled
 from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
@@ -55,8 +56,8 @@ def going(rr: Any, size: Any, tolerance: Any) -> Any:
 
 
 def ratio(above: Any, below: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """above / below, zero where a member has converged."""
-    return where(going(rr, size, tolerance), above / below, 0.0)
+    """above / below, zero where a member has converged, or there is nothing to divide by."""
+    return where(going(rr, size, tolerance) & (abs(below) > 0), above / below, 0.0)
 
 
 def part(product: Any, square: Any) -> Any:
@@ -102,7 +103,7 @@ class Krylov:
 
     name: ClassVar[str]
     steps = 1
-    patience = PATIENCE
+    patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float):
         name = self.name
@@ -116,15 +117,17 @@ class Krylov:
         batch = getattr(b, "batch", None)
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
-        self.vectors, self.batch, self.b = vectors, batch, b
+        self.vectors, self.batch, self.b = vectors, batch, b  # the recursion's b is scaled below
         self.apply = into_of("the operator", A, vectors)
-        squares = np.asarray(vectors.norm2(b), float)
-        if not np.all(np.isfinite(squares)):
-            raise self._not_finite(squares, b=b)
+        self.original = b
+        b, x0, size, self.factors = scaled(vectors, b, x0)
+        if not np.all(np.isfinite(size)):
+            raise self._not_finite(np.asarray(size), b=b)
+        self.b, squares = b, np.square(np.asarray(size))
         self.stay = vectors.repeats(b)  # numbers are those of a device, or of the host as it keeps them
         zero = squares == 0
         self.sizes = np.sqrt(np.where(zero, 1.0, squares))
-        self.tolerances = np.maximum(rtol, atol / self.sizes)
+        self.tolerances = np.maximum(rtol, bound(atol, size, self.factors) / self.sizes)
         self.x = vectors.like(b) if x0 is None else started(x0, b)
         self.r = vectors.copy(b)
         rr = squares if x0 is None else self.true_squares()
@@ -159,6 +162,11 @@ class Krylov:
     def cause(self) -> str:
         """Why a solve may have failed, measured after it has; empty where nothing is found."""
         return ""
+
+    def ends(self, squares: list[Any]) -> bool:
+        """Whether a step may stop after these |r|^2: all members have converged, or `maxiter` is reached. For numbers of the host."""
+        residuals = np.sqrt(np.asarray(squares[-1], float)) / self.sizes
+        return bool(np.all(residuals <= self.tolerances)) or self.iterations + len(squares) >= self.maxiter
 
     def cause_of_hermitian(self) -> str:
         """That the operator is not Hermitian, for the `cause` of a solver that needs one."""
@@ -212,11 +220,16 @@ class Krylov:
 
     def note(self, squares: list[Any], watched: list[Any]) -> None:
         """Reads what a step gave, counts its iterations up to the last one that is needed, and raises for what is wrong."""
+        found = [_read(rr) for rr in squares]
+        going = self.going
+        with np.errstate(invalid="ignore"):  # a step that ended in a solution may have divided by nothing
+            self.going = going & ~(np.sqrt(np.abs(found[-1])) / self.sizes <= self.tolerances)
         self.check(*map(_read, watched))
-        for rr in squares:
+        self.going = going
+        for rr in found:
             if self.converged:
                 return
-            self.count(_read(rr))
+            self.count(rr)
 
     def count(self, rr: np.ndarray) -> None:
         """Notes an iteration that gave these |r|^2."""
@@ -233,7 +246,8 @@ class Krylov:
             self.improved = self.iterations
             self.best = np.minimum(self.best, now)
         self.going = self.going & (now > self.tolerances)
-        if self.going.any() and self.iterations - self.improved > self.patience:
+        self.stagnates = bool(self.going.any()) and self.iterations - self.improved > self.patience
+        if self.stagnates and self.must_converge:
             raise self.error(
                 self.going,
                 f"stagnation: no residual fell by a tenth in {self.patience} iterations; |r|/|b| is {now[self.going].max():.3g}",
@@ -306,7 +320,9 @@ def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
             f"{name}: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
         )
     for word, value in counts.items():
-        if value is not None and ((number := integer(value)) is None or number < 1):
+        if (value is not None or word != "check_interval") and (
+            (count := integer(value)) is None or count < 1
+        ):
             raise ParameterError(f"{name}: {word} is a positive whole number, not {value_shown(value)}")
 
 
@@ -319,7 +335,7 @@ def solved(
 ) -> Solution | BatchSolution:
     """Iterates a run to its end, and restarts it from b - A x where that is larger than the recursion said. Raises what solvers raise."""
     begun = time.perf_counter()
-    run.patience = max(PATIENCE, maxiter // 5)
+    run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), must_converge, int(maxiter)
     name, vectors = run.name, run.vectors
     if callback is not None and not callable(callback):
         raise ParameterError(f"{name}: a callback is a function of x, not {value_shown(callback)}")
@@ -332,7 +348,7 @@ def solved(
     graph: _Repeated | None = None
     while True:
         first = True
-        while not run.converged and run.iterations < maxiter:
+        while not run.converged and not run.stagnates and run.iterations < maxiter:
             if turns > 1 and not first and run.iterations + turns * run.steps <= maxiter:
                 try:
                     graph = graph or _Repeated(run, turns)
@@ -346,21 +362,31 @@ def solved(
                 run.iterate()  # it makes the kernels
             first = False
             if callback is not None:
-                callback(run.x)
+                callback(unscaled(vectors, run.x, run.factors))
         if not run.iterations:
             residuals = run.history[0]
             break
         squares = run.true_squares()
         residuals = np.sqrt(squares) / run.sizes
+        if np.any(wrong := ~np.isfinite(residuals)):
+            raise run.error(
+                wrong, "b - A x has infinities or nan: the operator gave such numbers, or x was changed"
+            )
         missing = residuals > run.tolerances
         if not run.converged or not missing.any():
             break
         if not np.any(missing & (residuals < LEAST_GAIN * last)):
             if must_converge:
+                largest, epsilon = residuals[missing].max(), vectors.epsilon(run.b)
+                why = (
+                    f"the tolerance {np.max(run.tolerances[missing]):.3g} is below what rounding in {vectors.precision(run.b)} allows for this operator, or "
+                    "the storage of its vectors"
+                    if largest < math.sqrt(math.sqrt(epsilon))
+                    else "the recursion has lost it: the operator or the preconditioner is not linear, or changes its argument, or the solver is not for it"
+                )
                 raise run.error(
                     missing,
-                    f"|b - A x|/|b| is {residuals[missing].max():.3g} and restarts no longer lower it, after {run.iterations} iterations: the tolerance "
-                    f"{np.max(run.tolerances[missing]):.3g} is below what rounding in {vectors.precision(run.b)} allows for this operator",
+                    f"|b - A x|/|b| is {largest:.3g} and restarts no longer lower it, after {run.iterations} iterations: {why}",
                 )
             break
         last, run.going = np.where(missing, residuals, last), missing
@@ -375,11 +401,12 @@ def solved(
             ~converged,
             f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}",
         )
+    x = unscaled(vectors, run.x, run.factors)
     seconds = time.perf_counter() - begun
     history = np.array(run.history)
     if run.batch is None:
         return Solution(
-            run.x,
+            x,
             run.iterations,
             [float(one) for one in history],
             float(residuals),
@@ -392,6 +419,6 @@ def solved(
         count = int(run.counts[k])
         found = history[: count + 1, k].tolist()
         members.append(
-            Solution(run.x.members[k], count, found, float(residuals[k]), bool(converged[k]), turns, seconds)
+            Solution(x.members[k], count, found, float(residuals[k]), bool(converged[k]), turns, seconds)
         )
-    return BatchSolution(run.x, tuple(members))
+    return BatchSolution(x, tuple(members))

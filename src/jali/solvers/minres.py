@@ -1,7 +1,7 @@
-"""Minimal residuals for Hermitian operators that need not be definite (C. C. Paige and M. A. Saunders, SIAM J. Numer. Anal. 12 (1975) 617).
+"""Minimal residuals for Hermitian operators that need not be definite: MINRES of C. C. Paige and M. A. Saunders, SIAM J. Numer. Anal. 12 (1975) 617.
 
-The residual is the smallest in the Krylov space, as with their Lanczos recursion. Here the images q = A p of the directions are kept orthogonal, for which a
-Hermitian operator needs the last two only.
+Lanczos' recursion makes the operator a tridiagonal matrix, and rotations make that a triangular one, row by row. Lanczos vectors are kept with their
+length, by which the next update divides.
 """
 
 from __future__ import annotations
@@ -13,58 +13,110 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import Krylov, check_arguments, computed, length, part, solved, sqrt, where
+from jali.solvers.krylov import Krylov, check_arguments, computed, going, if_going, solved, sqrt, where
 from jali.solvers.recursion import Solution
 from jali.solvers.solver import MAXITER
 
 
-def _inverse_root(square: Any) -> Any:
-    return where(square > 0, 1.0 / sqrt(square), 0.0)
+def _inverse(length: Any) -> Any:
+    return where(length > 0, 1.0 / length, 0.0)
+
+
+def _square_root(square: Any) -> Any:
+    return sqrt(square)
+
+
+def _diagonal(product: Any, inverse: Any) -> Any:
+    """v^dagger A v of the normalised Lanczos vector."""
+    return product * inverse * inverse
+
+
+def _minus_product(a: Any, b: Any) -> Any:
+    return -a * b
+
+
+def _times(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _delta(cs: Any, dbar: Any, sn: Any, alpha: Any) -> Any:
+    return cs * dbar + sn * alpha
+
+
+def _gbar(sn: Any, dbar: Any, cs: Any, alpha: Any) -> Any:
+    return sn * dbar - cs * alpha
+
+
+def _hypotenuse(gbar: Any, beta: Any) -> Any:
+    return sqrt(gbar * gbar + beta * beta)
+
+
+def _fallen(rr: Any, sn: Any, size: Any, tolerance: Any) -> Any:
+    return where(going(rr, size, tolerance), rr * sn * sn, rr)
 
 
 class MINRES(Krylov):
-    """Three directions p and their images q, of which each takes the place of the oldest: a step is three iterations, after which they lie as before."""
+    """Two Lanczos vectors v and two directions w, whose older one the new one replaces: a step is two iterations, after which they lie as before."""
 
     name = "minres"
-    steps = 3
+    steps = 2
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         like, update = self.vectors.like, self.vectors.update
-        if not hasattr(self, "p"):
-            self.p, self.q = ([like(self.b) for _ in range(3)] for _ in range(2))
-        scale = 1 / np.sqrt(np.where(rr > 0, rr, 1.0))
-        update([(self.p[0], 0, [(scale if scale.ndim else float(scale), self.r)])])
-        for k in (1, 2):  # there is none before
-            update([(self.p[k], 0, [(0.0, self.r)]), (self.q[k], 0, [(0.0, self.r)])])
-        self.apply(self.p[0], self.q[0])
-        first = np.asarray(self.vectors.norm2(self.q[0]), float)
-        return [rr, first, np.zeros_like(first)]
+        if not hasattr(self, "v"):
+            self.v, self.w = ([like(self.b) for _ in range(2)] for _ in range(2))
+            self.q = like(self.b)
+        update([(self.v[0], 0, [(1, self.r)])])
+        for unused in (self.v[1], *self.w):  # there is none before
+            update([(unused, 0, [(0.0, self.r)])])
+        beta, zero = np.sqrt(rr), np.zeros_like(rr)
+        inverse = np.where(beta > 0, 1 / np.where(beta > 0, beta, 1.0), 0.0)
+        return [rr, inverse, zero, zero, zero - 1, zero, zero, zero]
 
-    def step(self, rr: Any, square: Any, before: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        found = []
-        for k in range(3):
-            (p, q), (next_p, next_q), (last_p, last_q) = (
-                (self.p[j % 3], self.q[j % 3]) for j in (k, k + 1, k + 2)
+    def step(self, *numbers: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        rr, inverse, inverse_before, beta, cs, sn, dbar, epsilon = numbers
+        found, watched = [], []
+        for k in range(2):
+            v, before, w, oldest = self.v[k], self.v[1 - k], self.w[k], self.w[1 - k]
+            self.apply(v, self.q)
+            alpha = computed(_diagonal, self.inner(v, self.q).real, inverse)
+            square = self.update(
+                (
+                    before,
+                    computed(_minus_product, beta, inverse_before),
+                    [(inverse, self.q), (computed(_minus_product, alpha, inverse), v)],
+                ),
+                norm=True,
             )
-            along = computed(length, self.inner(q, self.r), square, rr, self.size, self.tolerance)
-            rr = self.update((self.x, 1, [(along, p)]), (self.r, 1, [(-along, q)]), norm=True)
+            beta = computed(_square_root, square)
+            delta, gbar = computed(_delta, cs, dbar, sn, alpha), computed(_gbar, sn, dbar, cs, alpha)
+            epsilon_before, epsilon = epsilon, computed(_times, sn, beta)
+            dbar = computed(_minus_product, cs, beta)
+            over = computed(_inverse, computed(_hypotenuse, gbar, beta))
+            cs, sn = computed(_times, gbar, over), computed(_times, beta, over)
+            along = computed(
+                if_going, computed(_times, cs, computed(_square_root, rr)), rr, self.size, self.tolerance
+            )
+            self.update(
+                (
+                    oldest,
+                    computed(_minus_product, epsilon_before, over),
+                    [(computed(_times, inverse, over), v), (computed(_minus_product, delta, over), w)],
+                ),
+                (self.x, 1, [(along, oldest)]),
+            )
+            rr = computed(_fallen, rr, sn, self.size, self.tolerance)  # |r| falls by the sine
+            inverse_before, inverse = inverse, computed(_inverse, beta)
             found.append(rr)
-            self.update((next_p, 0, [(computed(_inverse_root, square), q)]))
-            self.apply(next_p, next_q)
-            self._take(next_p, next_q, computed(part, self.inner(q, next_q), square), p, q)
-            self._take(next_p, next_q, computed(part, self.inner(last_q, next_q), before), last_p, last_q)
-            square, before = self.vectors.norm2(next_q, wait=self.waits), square
-        return [rr, square, before], found, [square]
-
-    def _take(self, p: Any, q: Any, common: Any, other_p: Any, other_q: Any) -> None:
-        self.update((p, 1, [(-common, other_p)]), (q, 1, [(-common, other_q)]))
+            watched.append(alpha)
+        return [rr, inverse, inverse_before, beta, cs, sn, dbar, epsilon], found, watched
 
     def check(self, *watched: np.ndarray) -> None:
-        (square,) = watched
-        if np.any(wrong := self.going & ~np.isfinite(square)):
-            raise self.error(
-                wrong, "|A p|^2 is infinite or nan: the operator gave such numbers, or they overflow"
-            )
+        for alpha in watched:
+            if np.any(wrong := self.going & ~np.isfinite(alpha)):
+                raise self.error(
+                    wrong, "v^dagger A v is infinite or nan: the operator gave such numbers, or they overflow"
+                )
 
     def cause(self) -> str:
         return self.cause_of_hermitian()
@@ -86,7 +138,7 @@ def minres(
     """Solves A x = b for any regular Hermitian A, by minimal residuals.
 
     Of a field with a batch all members are solved at once and stop one by one; see `cg`, whose arguments these are. `maxiter` is rounded up to
-    a multiple of 3.
+    a multiple of 2, and a callback is called after two iterations.
 
     Raises:
         SolverError: as `gcr`; where it fails it says whether the operator is Hermitian.

@@ -29,7 +29,7 @@ from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.causes import not_finite
-from jali.solvers.conjugate_gradient import _Run, _scaled, _times, cg
+from jali.solvers.conjugate_gradient import _Run, cg
 from jali.solvers.operators import (
     Function,
     apply_inner_of,
@@ -40,6 +40,7 @@ from jali.solvers.operators import (
     widened,
 )
 from jali.solvers.recursion import Solution, iterate
+from jali.solvers.scaling import scaled, unscaled
 from jali.solvers.solver import MAXITER, check_tolerances
 from jali.vectors import Vectors, vectors_of
 
@@ -160,7 +161,7 @@ def multishift_cg(
                 "member, for f.members[k]"
             )
         vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]
-    scaled, _, size, factors = _scaled(vectors, b, None)
+    unit, _, size, factors = scaled(vectors, b, None)
     if not math.isfinite(size):
         if has_batch(b):
             raise SolverError("multishift_cg: b has infinities or nan, or numbers whose squares overflow")
@@ -170,7 +171,7 @@ def multishift_cg(
             sigmas, tuple(Solution(vectors.like(b), 0, [0.0], 0.0, True) for _ in sigmas)
         )
     tolerance = max(float(rtol), math.prod(factors, start=float(atol)) / size)
-    run = _ShiftsRun(A, vectors, scaled, size, tolerance, sigmas)
+    run = _ShiftsRun(A, vectors, unit, size, tolerance, sigmas)
     turns = check_interval or vectors.check_interval(b)
     try:
         turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
@@ -181,9 +182,7 @@ def multishift_cg(
     solutions = []
     for k, sigma in enumerate(sigmas):
         residual, history = run.true_residual_of(k), run.histories[k]
-        x = run.x_of[k]
-        for factor in reversed(factors):
-            x = _times(vectors, 1 / factor, x)
+        x = unscaled(vectors, run.x_of[k], factors)
         found = Solution(x, len(history) - 1, history, residual, residual <= tolerance, turns)
         if refine and not found.converged:
             operator = _Shifted(run.apply, vectors, sigma, joins_members(A))
