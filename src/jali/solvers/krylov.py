@@ -37,6 +37,7 @@ from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
 LEAST_GAIN = 0.5  # of the true residual, by which a restart has to lower it
+TOGETHER = 8  # iterations of a graph, as long as a step has no more
 PATIENCE = 200  # iterations in which the smallest residual falls by a tenth, or a solve has stagnated
 
 
@@ -343,7 +344,8 @@ def solved(
         raise ParameterError(
             f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
-    turns = check_interval or (1 if callback is not None else vectors.check_interval(run.b))
+    # of graphs on hosts, too: they save what Python does between the kernels of a step
+    turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
     last = np.full(np.shape(run.sizes), math.inf)
     graph: _Repeated | None = None
     while True:
