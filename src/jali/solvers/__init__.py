@@ -11,6 +11,7 @@ from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.defect_correction import defect_correction
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.gcr import gcr
+from jali.solvers.lanczos import Eigenpairs, lanczos
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
 from jali.solvers.minimal_residual import mr
@@ -36,6 +37,7 @@ __all__ = [
     "BatchSolution",
     "CGSolution",
     "Eigenpair",
+    "Eigenpairs",
     "LeastSquares",
     "LinearizedADMM",
     "LsqrSolution",
@@ -59,6 +61,7 @@ __all__ = [
     "fista",
     "gcr",
     "ista",
+    "lanczos",
     "lsqr",
     "made_of",
     "minres",

@@ -1,0 +1,498 @@
+"""Eigenvectors by thick-restart Lanczos: dense spectra, multiplicities, polynomials, ranks, deflation, and honest ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import jali
+from jali import SU, Field, Lattice, LayoutError, ParameterError, Real, Spinor, Vector
+from jali.arrays import DistributedArray
+from jali.errors import SolverError
+from jali.fermions import DomainWallDirac, Staggered, WilsonDirac, gamma5
+from jali.gauge import GaugeField
+from jali.solvers import Eigenpair, Eigenpairs, cg, lanczos
+
+
+class OfMatrix:
+    """A matrix as an operator that counts its applications."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+        self.calls = 0
+
+    def matvec(self, x):
+        self.calls += 1
+        with np.errstate(all="ignore"):
+            return self.matrix @ x
+
+
+class Counted:
+    """A function on fields that writes, with its calls counted."""
+
+    def __init__(self, function):
+        self.function = function
+        self.calls = 0
+
+    def __call__(self, p, q):
+        self.calls += 1
+        self.function(p, q)
+
+
+@jali.site_function
+def times_gamma5(X, out, psi):
+    out[X] = gamma5 * psi[X]
+
+
+def hermitian(n, complex_=True, seed=1):
+    """A random matrix, whose eigenvalues lie on both sides of zero."""
+    rng = np.random.default_rng(seed)
+    M = rng.normal(size=(n, n)) + (1j * rng.normal(size=(n, n)) if complex_ else 0)
+    return (M + M.conj().T) / 2
+
+
+def with_spectrum(values, seed=1):
+    """A matrix with these eigenvalues."""
+    Q, _ = np.linalg.qr(hermitian(len(values), seed=seed))
+    M = (Q * np.array(values, float)) @ Q.conj().T
+    return (M + M.conj().T) / 2
+
+
+def dense(A, like):
+    """The matrix of a function on fields that writes."""
+    p, q = like.like(), like.like()
+    n = math.prod(like.shape)
+    M = np.zeros((n, n), complex)
+    for k, unit in enumerate(np.eye(n)):
+        p[...] = unit.reshape(like.shape)
+        A(p, q)
+        M[:, k] = q[...].ravel()
+    return M
+
+
+def wilson(n=2, mass=0.1, seed=1):
+    """The Wilson operator on a small lattice, a vector, D^dagger D, gamma5 D."""
+    lattice = Lattice(2, 2, 2, 4)
+    D = WilsonDirac(GaugeField(lattice, SU(n)).hot_start(seed=seed), mass)
+    psi = Field(lattice, Spinor(n))
+    between = psi.like()
+
+    def gamma5_D(p, q):
+        D.apply(p, between)
+        times_gamma5(q, between)
+
+    return psi, D.normal, gamma5_D
+
+
+def check(pairs, M, expected, rtol=1e-8, accuracy=1e-10):
+    """Values, orthonormal vectors, and residuals that are those of the matrix."""
+    scale = np.abs(np.linalg.eigvalsh(M)).max()
+    assert np.abs(pairs.values - expected).max() < accuracy * scale
+    V = np.array([v[...].ravel() for v in pairs.vectors]).T
+    assert np.abs(V.conj().T @ V - np.eye(len(pairs))).max() < 1e-12
+    true = np.linalg.norm(M @ V - V * pairs.values, axis=0)
+    assert np.abs(true - pairs.residuals).max() < 1e-13 * scale
+    assert pairs.tolerance == pytest.approx(rtol * np.abs(pairs.values).max(), rel=1e-12)
+    assert (true <= 1.001 * pairs.tolerance).all()
+    assert pairs.converged
+
+
+@pytest.mark.parametrize("which", ["smallest", "largest"])
+@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+def test_matrices_have_the_eigenvalues_of_numpy(which, complex_):
+    for n, count, space in ((150, 1, None), (150, 8, None), (150, 5, 8), (8, 8, None), (1, 1, None)):
+        M = hermitian(n, complex_)
+        A = OfMatrix(M)
+        pairs = lanczos(A, np.zeros(n, M.dtype), count, which=which, space=space)
+        values = np.linalg.eigvalsh(M)
+        check(pairs, M, values[:count] if which == "smallest" else values[-count:])
+        assert pairs.applications == A.calls
+        assert pairs.vectors[0].dtype == M.dtype
+
+
+SPECTRA = {
+    "twofold": [k // 2 for k in range(-20, 60)],
+    "mixed": [1.0] * 3 + [2.0] * 5 + [3.0] * 12 + list(range(4, 50)),
+    "zeros": [0.0] * 4 + [1.0] * 40,
+    "one": [2.0] * 20,
+    "cluster": [1.0, 1.0 + 1e-7, 1.0 + 1e-7, 1.0 + 2e-7] + [1.5 + 0.1 * k for k in range(60)],
+}
+
+
+@pytest.mark.parametrize("count", [1, 4, 7])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_multiplicities_are_found(name, count):
+    values = np.sort(np.array(SPECTRA[name], float))
+    M = with_spectrum(values)
+    for which in ("smallest", "largest"):
+        pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), count, which=which, rtol=1e-11)
+        expected = values[:count] if which == "smallest" else values[-count:]
+        assert np.abs(pairs.values - expected).max() < 1e-10
+        assert pairs.converged
+        V = np.array(pairs.vectors).T
+        assert np.linalg.norm(V.conj().T @ V - np.eye(count)) < 1e-12
+
+
+def test_free_quarks_have_their_multiplicities():
+    lattice = Lattice(2, 2, 2, 4)
+    U = GaugeField(lattice, SU(2)).cold_start()
+    for D, like in (
+        (Staggered(U, 0.3), Field(lattice, Vector(2))),
+        (WilsonDirac(U, 0.3), Field(lattice, Spinor(2))),
+    ):
+        M = dense(D.normal, like)
+        expected = np.linalg.eigvalsh(M)
+        assert expected[7] - expected[0] < 1e-12 < expected[-1] - expected[0]  # eight at least are one
+        for count in (3, 8, 20):
+            check(lanczos(D.normal, like, count), M, expected[:count])
+
+
+@pytest.mark.parametrize("which", ["smallest", "largest"])
+@pytest.mark.parametrize("name", ["normal", "gamma5 D"])
+def test_quarks_have_the_eigenvalues_of_dense_matrices(name, which):
+    psi, normal, gamma5_D = wilson()
+    A = normal if name == "normal" else gamma5_D
+    M = dense(A, psi)
+    values = np.linalg.eigvalsh(M)
+    assert (values[0] < 0) == (name == "gamma5 D")
+    check(lanczos(A, psi, 6, which=which), M, values[:6] if which == "smallest" else values[-6:])
+
+
+@pytest.mark.parametrize("which", ["smallest", "largest"])
+def test_a_polynomial_has_the_same_eigenvalues_in_fewer_steps(which):
+    psi, normal, _ = wilson()
+    M = dense(normal, psi)
+    values = np.linalg.eigvalsh(M)
+    plain = lanczos(normal, psi, 6, which=which)
+    steps = [plain.iterations]
+    expected = values[:6] if which == "smallest" else values[-6:]
+    window = (values[9], values[-1]) if which == "smallest" else (values[0], values[-10])
+    for degree in (1, 4, 9):
+        A = Counted(normal)
+        pairs = lanczos(A, psi, 6, which=which, degree=degree, window=window)
+        check(pairs, M, expected)
+        assert np.abs(pairs.values - plain.values).max() < 1e-10
+        assert pairs.applications == A.calls
+        assert (
+            A.calls == 3 + degree * pairs.iterations + 6
+        )  # the check at the start, the residuals in the end
+        steps.append(pairs.iterations)
+    assert steps[3] <= steps[2] < steps[0]
+
+
+def test_a_polynomial_finds_multiplicities():
+    M = with_spectrum([0.1] * 3 + [0.2] * 2 + [0.3] + [1 + 0.01 * k for k in range(80)])
+    pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), 6, degree=6, window=(0.9, 2.0))
+    check(pairs, M, [0.1, 0.1, 0.1, 0.2, 0.2, 0.3])
+
+
+def test_ranks_have_the_same_bits():
+    def run():
+        lattice = Lattice(4, 2, 2, 4)
+        D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), 0.2)
+        psi = Field(lattice, Spinor(2))
+        found = [lanczos(D.normal, psi, 3), lanczos(D.normal, psi, 3, degree=4, window=(6.0, 60.0))]
+        b = psi.like()
+        b[...] = 1.0
+        return [
+            (
+                p.values.tobytes(),
+                p.residuals.tobytes(),
+                p.applications,
+                [v[...].tobytes() for v in p.vectors],
+                p.deflate(b)[...].tobytes(),
+            )
+            for p in found
+        ]
+
+    alone = run()
+    assert jali.virtual_ranks(2, run) == [alone, alone]
+
+
+def test_seeds_make_other_starts():
+    M = hermitian(60)
+    one, again, other = (lanczos(OfMatrix(M), np.zeros(60, complex), 2, seed=seed) for seed in (0, 0, 1))
+    assert one.vectors[0].tobytes() == again.vectors[0].tobytes() != other.vectors[0].tobytes()
+    assert np.abs(one.values - other.values).max() < 1e-10
+
+
+@jali.site_function
+def laplace(X, out, phi):
+    total = 2 * X.ndim * phi[X]
+    for mu in X.directions():
+        total = total - phi[X + mu] - phi[X - mu]
+    out[X] = total
+
+
+def test_all_kinds_of_vectors_are_taken():
+    waves = np.array([2 - 2 * np.cos(2 * np.pi * k / 8) for k in range(8)])
+    expected = np.sort(np.add.outer(waves, waves[::2]).ravel())[:6]  # fourfold after a zero
+
+    def on_fields(p, q):
+        laplace(q, p)
+
+    field = Field(Lattice(8, 4), Real())
+    found = lanczos(on_fields, field, 6)
+    assert np.abs(found.values - expected).max() < 1e-12
+    assert found.vectors[0].dtype == np.float64
+
+    D = np.diag(np.arange(20.0))
+
+    class OnDistributed:
+        def matvec(self, x):
+            y = x.zeros_like()
+            y.local[...] = D @ x.local
+            return y
+
+    array = DistributedArray.to_dist(np.zeros(20))
+    assert np.abs(lanczos(OnDistributed(), array, 3).values - [0, 1, 2]).max() < 1e-12
+
+    def on_lists(p, q):
+        on_fields(p[0], q[0])
+        q[1][...] = 5 * p[1]
+
+    both = lanczos(on_lists, [field, np.zeros(3)], 3, which="largest")
+    assert (
+        np.abs(both.values - [6 + 2**0.5, 6 + 2**0.5, 8]).max() < 1e-12
+    )  # of the lattice: the numbers of the array are 5
+    three = lanczos(lambda p, q: q.__setitem__(slice(None), D @ p), np.zeros(20, np.float32), 3, rtol=1e-5)
+    assert three.vectors[0].dtype == np.float32
+    assert np.abs(three.values - [0, 1, 2]).max() < 1e-4
+    complex_operator = type("C", (), {"matvec": lambda self, x: D @ x, "dtype": np.dtype(complex)})()
+    assert lanczos(complex_operator, np.zeros(20), 1).vectors[0].dtype == complex
+
+
+def test_a_batch_that_is_joined_is_one_vector():
+    lattice = Lattice(2, 2, 2, 2)
+    D = DomainWallDirac(GaugeField(lattice, SU(2)).hot_start(seed=2), 0.5, 1.2, Ls=3)
+    psi = Field(lattice, Spinor(2), batch=3)
+    M = dense(D.normal, psi)
+    pairs = lanczos(D.normal, psi, 4)
+    check(pairs, M, np.linalg.eigvalsh(M)[:4])
+    b = psi.like()
+    b[...] = np.random.default_rng(1).normal(size=b.shape)
+    V = np.array([v[...].ravel() for v in pairs.vectors]).T
+    expected = V @ ((V.conj().T @ b[...].ravel()) / pairs.values)
+    assert np.abs(pairs.deflate(b)[...].ravel() - expected).max() < 1e-12
+    W = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=2), 0.5)
+    with pytest.raises(
+        LayoutError, match=r"members the operator does not join.* give one member, f\.members\[k\]"
+    ):
+        lanczos(W.normal, psi, 2)
+    with pytest.raises(LayoutError, match="members the operator does not join"):
+        lanczos(D.normal, [psi, psi], 2)
+
+
+def test_deflation_saves_iterations_and_leaves_the_solution():
+    lattice = Lattice(4, 2, 2, 4)
+    D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), -1.5)
+    b = Field(lattice, Spinor(2))
+    b[...] = np.random.default_rng(1).normal(size=b.shape)
+    before = b[...]
+    pairs = lanczos(D.normal, b, 16, rtol=1e-5)
+    assert pairs.values[-1] > 3 * pairs.values[0]
+    plain, deflated = cg(D.normal, b), cg(D.normal, b, x0=pairs.deflate(b))
+    assert deflated.iterations < 0.65 * plain.iterations
+    assert np.abs(deflated.x[...] - plain.x[...]).max() < 1e-8 * np.abs(plain.x[...]).max()
+    assert (b[...] == before).all()
+
+
+def test_deflation_is_the_solution_within_the_vectors():
+    M = with_spectrum([-3.0, -2.0, 0.5, 4.0, 7.0])
+    b = np.arange(5) + 1j
+    pairs = lanczos(OfMatrix(M), b, 5)
+    assert np.abs(pairs.deflate(b) - np.linalg.solve(M, b)).max() < 1e-12
+    with pytest.raises(LayoutError, match="deflate: b"):
+        pairs.deflate(np.ones(4, complex))
+    with pytest.raises(ParameterError, match="deflate: b"):
+        pairs.deflate(Field(Lattice(4), Real()))
+    singular = lanczos(OfMatrix(with_spectrum([0.0, 1.0, 2.0, 3.0])), np.zeros(4, complex), 2)
+    with pytest.raises(ParameterError, match="the eigenvalue 0, .*, is zero within rounding"):
+        singular.deflate(np.ones(4, complex))
+    rough = dataclasses.replace(pairs, residuals=np.full(5, 0.6))
+    with pytest.raises(
+        ParameterError, match=r"the eigenvalue 2, 0\.5, is zero within its residual 0\.6; a smaller rtol"
+    ):
+        rough.deflate(b)
+
+
+def test_pairs_are_a_sequence():
+    M = hermitian(30)
+    pairs = lanczos(OfMatrix(M), np.zeros(30, complex), 3)
+    assert isinstance(pairs, Eigenpairs)
+    assert len(pairs) == len(pairs.vectors) == len(pairs.values) == len(pairs.residuals) == 3
+    one = pairs[1]
+    assert isinstance(one, Eigenpair)
+    assert one.eigenvalue == pairs.values[1]
+    assert one.eigenvector is pairs.vectors[1]
+    assert one.iterations == pairs.iterations
+    assert [pair.eigenvalue for pair in pairs] == pairs.values.tolist()
+    assert repr(pairs).startswith(f"<3 eigenpairs, converged, from {pairs.values[0]:.6g} to ")
+    assert f"{pairs.applications} applications" in repr(pairs)
+
+
+def test_no_convergence_says_how_much_has_converged():
+    M = with_spectrum([-50.0, *np.linspace(0, 1, 200)])
+    zeros = np.zeros(len(M), complex)
+    with pytest.raises(
+        SolverError, match="lanczos: 1 of 4 eigenpairs have converged .* in 40 steps"
+    ) as raised:
+        lanczos(OfMatrix(M), zeros, 4, maxiter=40, rtol=1e-10)
+    assert str(raised.value).split("residuals: ")[1].count(",") == 3
+    assert len(raised.value.history) >= 2
+    found = lanczos(OfMatrix(M), zeros, 4, maxiter=40, rtol=1e-10, must_converge=False)
+    assert not found.converged
+    assert len(found) == 4
+    assert "not all converged" in repr(found)
+    true = [np.linalg.norm(M @ v - value * v) for v, value in zip(found.vectors, found.values, strict=True)]
+    assert np.abs(true - found.residuals).max() < 1e-12
+    assert (found.residuals <= found.tolerance).tolist() == [True, False, False, False]
+    one = OfMatrix(2 * np.eye(20))  # a search is one step
+    with pytest.raises(SolverError, match="4 of 4 .*; whether there are more copies of them is not settled"):
+        lanczos(one, np.zeros(20), 4, maxiter=4)
+    assert lanczos(one, np.zeros(20), 4, maxiter=5).converged
+
+
+@pytest.mark.parametrize(
+    "options", [{"space": 8}, {"degree": 2, "window": (0.9, 3.0), "space": 8}], ids=["A", "polynomial"]
+)
+def test_residuals_above_the_tolerance_are_lowered(monkeypatch, options):
+    """Where estimates were too low: here they may be 100 times the tolerance."""
+    import importlib
+
+    module = importlib.import_module("jali.solvers.lanczos")
+    M = with_spectrum([*np.linspace(0.1, 0.5, 9), *np.linspace(1, 3, 300)])
+    monkeypatch.setattr(module, "STRICTNESS", 100.0)
+    pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), 4, **options)
+    check(pairs, M, [0.1, 0.15, 0.2, 0.25])
+    monkeypatch.setattr(module, "REFINEMENTS", 0)
+    with pytest.raises(
+        SolverError, match="further searches lower them no more, as rounding in complex128 does"
+    ):
+        lanczos(OfMatrix(M), np.zeros(len(M), complex), 4, **options)
+
+
+def test_a_count_above_the_number_of_eigenvectors_is_an_error():
+    with pytest.raises(ParameterError, match="7 eigenvectors are wanted, and such vectors have 6"):
+        lanczos(OfMatrix(hermitian(6)), np.zeros(6, complex), 7)
+    with pytest.raises(ParameterError, match="1 eigenvectors are wanted, and such vectors have 0"):
+        lanczos(lambda p, q: None, np.zeros(0), 1)
+
+
+def test_what_is_not_hermitian_is_named():
+    M = hermitian(30)
+    M[3, 7] += 1e-3
+    with pytest.raises(
+        SolverError, match="lanczos: the operator is not Hermitian: .* for random u and v|for a random v"
+    ):
+        lanczos(OfMatrix(M), np.zeros(30, complex), 2)
+    lattice = Lattice(2, 2, 2, 2)
+    D = DomainWallDirac(GaugeField(lattice, SU(2)).hot_start(seed=2), 0.5, 1.2, Ls=3)
+    with pytest.raises(SolverError, match="lanczos, step 1: the operator is not Hermitian"):
+        lanczos(D, Field(lattice, Spinor(2), batch=3), 2)
+
+    class Later(OfMatrix):
+        """Hermitian as long as it is measured at the start."""
+
+        def matvec(self, x):
+            y = super().matvec(x)
+            return y if self.calls < 8 else y + 1e-3 * np.roll(x, 1)
+
+    with pytest.raises(SolverError, match=r"lanczos, step \d+: the operator is not Hermitian"):
+        lanczos(Later(hermitian(30)), np.zeros(30, complex), 2)
+
+
+def test_infinities_and_nan_are_named():
+    class Broken(OfMatrix):
+        def __init__(self, matrix, bad, first):
+            super().__init__(matrix)
+            self.bad, self.first = bad, first
+
+        def matvec(self, x):
+            y = super().matvec(x)
+            if self.calls >= self.first:
+                y[2] = self.bad
+            return y
+
+    for bad in (np.nan, np.inf):
+        for first in (1, 9):
+            with pytest.raises(SolverError, match="the operator gave infinities or nan"):
+                lanczos(Broken(hermitian(30), bad, first), np.zeros(30, complex), 2)
+    with pytest.raises(SolverError, match="or the polynomial of degree 300 overflows beyond its window"):
+        lanczos(OfMatrix(hermitian(30)), np.zeros(30, complex), 2, degree=300, window=(-0.1, 0.1))
+
+
+def test_sizes_of_operators_are_any_whose_squares_are_numbers():
+    M = hermitian(30)
+    for size in (1e-100, 1e100):
+        pairs = lanczos(OfMatrix(size * M), np.zeros(30, complex), 2)
+        assert np.abs(pairs.values / size - np.linalg.eigvalsh(M)[:2]).max() < 1e-10
+    with pytest.raises(
+        SolverError, match="the squares of numbers about .* are too small for complex128; scale"
+    ):
+        lanczos(OfMatrix(1e-170 * M), np.zeros(30, complex), 2)
+    with pytest.raises(SolverError, match="infinities or nan, or numbers whose squares overflow"):
+        lanczos(OfMatrix(1e170 * M), np.zeros(30, complex), 2)
+    nothing = lanczos(lambda p, q: np.multiply(p, 0, out=q), np.zeros(5), 2)
+    assert nothing.values.tolist() == [0, 0]
+    assert nothing.converged
+
+
+def test_a_window_that_does_not_fit_is_named():
+    values = np.linspace(0, 10, 60)
+    A, zeros = OfMatrix(with_spectrum(values)), np.zeros(60, complex)
+    for which, short, inside in (
+        ("smallest", (2.0, 7.0), (0.5, 10.0)),
+        ("largest", (3.0, 8.0), (0.0, 9.5)),
+    ):
+        over = "above b" if which == "smallest" else "below a"
+        for degree in (4, 5):  # beyond the short end they differ in sign
+            with pytest.raises(
+                SolverError, match=f"there is an eigenvalue .*{over}, where the polynomial grows as well"
+            ):
+                lanczos(A, zeros, 4, which=which, degree=degree, window=short)
+        side = "below a" if which == "smallest" else "above b"
+        with pytest.raises(SolverError, match=f"only 3 of (them|6).*{side}"):
+            lanczos(A, zeros, 6, which=which, degree=8, window=inside, maxiter=100)
+
+
+def test_bad_arguments_are_named():
+    A, zeros = OfMatrix(hermitian(30)), np.zeros(30, complex)
+    for count in (0, -1, 1.5, True, "3"):
+        with pytest.raises(ParameterError, match="count is a positive whole number, not"):
+            lanczos(A, zeros, count)
+    for options, match in (
+        ({"which": "small"}, 'which is "smallest" or "largest", not'),
+        ({"rtol": 0.0}, "rtol is between 0 and 1, not 0.0"),
+        ({"rtol": 1.0}, "rtol is between 0 and 1"),
+        ({"rtol": math.nan}, "rtol is a real number from 0"),
+        ({"rtol": 1e-17}, "rtol=1e-17 is below what rounding in complex128 allows, 8.9e-16"),
+        ({"space": 3}, "space is a whole number above count, 6 at least for 3 eigenvectors, not 3"),
+        ({"space": 5}, "6 at least"),
+        ({"space": 8.5}, "space is a whole number"),
+        ({"maxiter": 0}, "maxiter is a positive whole number, not 0"),
+        ({"degree": 0, "window": (1, 2)}, "degree is a positive whole number, not 0"),
+        ({"degree": 4}, r"degree is given without window=\(a, b\)"),
+        ({"window": (1, 2)}, "window is given without degree"),
+        (
+            {"degree": 4, "window": (2, 1)},
+            r"window is two finite numbers, \(a, b\) with a below b, not \(2, 1\)",
+        ),
+        ({"degree": 4, "window": (1, 1)}, "with a below b"),
+        ({"degree": 4, "window": (1, math.inf)}, "two finite numbers"),
+        ({"degree": 4, "window": 3}, "two finite numbers"),
+        ({"seed": -1}, "seed is a whole number from 0, not -1"),
+    ):
+        with pytest.raises(ParameterError, match=match):
+            lanczos(A, zeros, 3, **options)
+    with pytest.raises(TypeError, match="no argument 'tol'; here it is rtol"):
+        lanczos(A, zeros, 3, tol=1e-3)
+    with pytest.raises(ParameterError, match="the operator has a function matvec, or is a function"):
+        lanczos(3, zeros, 3)
+    with pytest.raises(ParameterError, match="lanczos: like is a vector"):
+        lanczos(A, "vector", 3)
+    with pytest.raises(LayoutError, match="real and complex"):
+        lanczos(A, np.zeros(30, int), 3)
