@@ -189,21 +189,30 @@ def test_a_polynomial_finds_multiplicities():
     check(pairs, M, [0.1, 0.1, 0.1, 0.2, 0.2, 0.3])
 
 
+def ones(like):
+    b = like.like()
+    b[...] = 1.0
+    return b
+
+
 def test_ranks_have_the_same_bits():
     def run():
         lattice = Lattice(4, 2, 2, 4)
         D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), 0.2)
         psi = Field(lattice, Spinor(2))
-        found = [lanczos(D.normal, psi, 3), lanczos(D.normal, psi, 3, degree=4, window=(6.0, 60.0))]
-        b = psi.like()
-        b[...] = 1.0
+        walls = DomainWallDirac(D.links, 0.5, 1.2, Ls=2)
+        found = [
+            lanczos(D.normal, psi, 3),
+            lanczos(D.normal, psi, 3, degree=4, window=(6.0, 60.0)),
+            lanczos(walls.normal, Field(lattice, Spinor(2), batch=2), 2, rtol=1e-4),
+        ]
         return [
             (
                 p.values.tobytes(),
                 p.residuals.tobytes(),
                 p.applications,
                 [v[...].tobytes() for v in p.vectors],
-                p.deflate(b)[...].tobytes(),
+                p.deflate(ones(p.vectors[0]))[...].tobytes(),
             )
             for p in found
         ]
@@ -455,6 +464,12 @@ def test_a_window_that_does_not_fit_is_named():
             ):
                 lanczos(A, zeros, 4, which=which, degree=degree, window=short)
         side = "below a" if which == "smallest" else "above b"
+        few = OfMatrix(with_spectrum(range(8)))
+        settled = (2.5, 7.0) if which == "smallest" else (0.0, 4.5)
+        with pytest.raises(
+            SolverError, match=f"only 3 of 4 eigenvalues were found {side}: all wanted ones lie"
+        ):
+            lanczos(few, np.zeros(8, complex), 4, which=which, degree=2, window=settled)
         with pytest.raises(SolverError, match=f"only 3 of (them|6).*{side}"):
             lanczos(A, zeros, 6, which=which, degree=8, window=inside, maxiter=100)
 

@@ -424,11 +424,9 @@ class _Search:
         self.seed, self.starts = seed, 0
         self.epsilon = self.vectors.epsilon(self.like)
         self.complex = bool(np.iscomplexobj(self.vectors.inner(self.like, self.like)))
-        self.groups = [] if _has_batch(self.like) else self._ranks()
+        self.groups = self._ranks()
         self.H = np.zeros((space + 1, space + 1), complex if self.complex else float)
-        self.slots: list[
-            Any
-        ] = []  # the same vectors all the time, since a kernel is prepared anew for others
+        self.slots: list[Any] = []  # the same all the time: for other vectors a kernel is prepared anew
         self.aside: list[Any] = []
         self.work = self.vectors.like(self.like)
         self.done, self.steps, self.beta = 0, 0, 0.0
@@ -441,6 +439,10 @@ class _Search:
         self.history: list[float] = []
 
     def _ranks(self) -> list[Any]:
+        """The communicators of the vectors."""
+        if isinstance(self.like, Field):
+            ranks = self.like.lattice.communicator
+            return [ranks] if ranks.size > 1 else []
         found = self.vectors.partial_sums(self.like, lambda part: 0.0)
         return list({id(ranks): ranks for _, ranks in found if ranks is not None}.values())
 
@@ -659,14 +661,13 @@ class _Search:
     def _restart(self) -> None:
         """Goes on with the wanted Ritz vectors, some of the next ones, and the next vector of the recursion."""
         k = min(self.count + max(1, (self.space - self.count) // 2), self.done)
-        done, beta, last = self.done, self.beta, self.S[self.done - 1, :k]
+        done, couplings = self.done, self.beta * self.S[self.done - 1, :k]
         lost = np.sqrt(self.lost[:done] ** 2 @ np.abs(self.S[:, :k]) ** 2)
         self._keep(k)
         self.lost = lost
         if k < done:
             self._put(k, 1, self.slots[done])
-        self.H[k, :k] = beta * last
-        self.beta = beta
+        self.H[k, :k] = couplings
 
     def _keep(self, k: int) -> None:
         """The first Ritz vectors become the basis, without a next vector."""
