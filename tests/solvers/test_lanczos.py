@@ -95,8 +95,8 @@ def check(pairs, M, expected, rtol=1e-8, accuracy=1e-10):
     assert np.abs(V.conj().T @ V - np.eye(len(pairs))).max() < 1e-12
     true = np.linalg.norm(M @ V - V * pairs.values, axis=0)
     assert np.abs(true - pairs.residuals).max() < 1e-13 * scale
-    assert pairs.tolerance == pytest.approx(rtol * np.abs(pairs.values).max(), rel=1e-12)
-    assert (true <= 1.001 * pairs.tolerance).all()
+    assert pairs.bound == pytest.approx(rtol * np.abs(pairs.values).max(), rel=1e-12)
+    assert (true <= 1.001 * pairs.bound).all()
     assert pairs.converged
 
 
@@ -358,7 +358,7 @@ def test_no_convergence_says_how_much_has_converged():
     assert "not all converged" in repr(found)
     true = [np.linalg.norm(M @ v - value * v) for v, value in zip(found.vectors, found.values, strict=True)]
     assert np.abs(true - found.residuals).max() < 1e-12
-    assert (found.residuals <= found.tolerance).tolist() == [True, False, False, False]
+    assert (found.residuals <= found.bound).tolist() == [True, False, False, False]
     one = OfMatrix(2 * np.eye(20))  # a search is one step
     with pytest.raises(SolverError, match="4 of 4 .*; whether there are more copies of them is not settled"):
         lanczos(one, np.zeros(20), 4, maxiter=4)

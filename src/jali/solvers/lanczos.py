@@ -46,8 +46,8 @@ REFINEMENTS = 8  # searches that begin with residuals above the tolerance
 class Eigenpairs:
     """Eigenvalues, ascending, and their vectors, orthonormal; `pairs[k]` is an `Eigenpair`.
 
-    `residuals` are |A v - lambda v|, computed with A, and `tolerance` what they are compared with; `applications` are those of A, of
-    all purposes; `iterations` the steps of the recursion. `converged`: all residuals are within the tolerance, and a search from another
+    `residuals` are |A v - lambda v|, computed with A, and `bound` what they are compared with; `applications` are those of A, of
+    all purposes; `iterations` the steps of the recursion. `converged`: all residuals are within the bound, and a search from another
     random vector found no further eigenvalue. `rounding` is the eigenvalue that is zero up to rounding.
     """
 
@@ -56,7 +56,7 @@ class Eigenpairs:
     residuals: np.ndarray
     applications: int
     iterations: int
-    tolerance: float
+    bound: float
     rounding: float
     converged: bool
 
@@ -737,9 +737,9 @@ class _Search:
 
     def _failure(self, found: Eigenpairs, settled: bool) -> str:
         """The message of a search that gave up."""
-        converged = int(np.sum(found.residuals <= found.tolerance))
+        converged = int(np.sum(found.residuals <= found.bound))
         said = (
-            f"lanczos: {converged} of {self.count} eigenpairs have converged to |A v - lambda v| <= {found.tolerance:.3g} in {found.iterations} steps, "
+            f"lanczos: {converged} of {self.count} eigenpairs have converged to |A v - lambda v| <= {found.bound:.3g} in {found.iterations} steps, "
             f"{found.applications} applications"
         )
         if settled:
