@@ -493,6 +493,20 @@ def test_bad_arguments_are_named(name):
         solver(A, b * np.inf)
 
 
+def test_cg_says_its_time_and_its_history_too():
+    lattice = Lattice(4, 2, 4)
+    _, D = wilson(lattice, "cgnr")
+    for b in (source(lattice), source(lattice, 2)):
+        found = cg(D.normal, b)
+        assert all(one.seconds > 0 for one in (found.members if b.batch else [found]))
+        with pytest.raises(SolverError, match="no convergence") as raised:
+            cg(D.normal, b, maxiter=3)
+        assert len(raised.value.history) == 4
+        with pytest.raises(SolverError, match="not positive|not Hermitian|positive definite") as raised:
+            cg(lambda p, q: vectors_of("q", q).update([(q, 0, [(-1.0, p)])]), b)
+        assert np.all(np.array(raised.value.history) == 1)
+
+
 @every_solver
 def test_batches_in_lists_are_refused(name):
     b = source(Lattice(2, 2, 2), 2)

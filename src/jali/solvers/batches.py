@@ -7,6 +7,7 @@ operator may have numbers of its own for each (`factors[X.member]`).
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from jali.errors import SolverError
 from jali.solvers.operators import apply_inner_of, function_of, is_operator, started
-from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, history_attached, iterate
 from jali.solvers.scaling import bound, scaled, unscaled
 from jali.vectors import vectors_of
 
@@ -58,15 +59,18 @@ def cg_of_batch(
     maxiter: int,
     must_converge: bool,
     check_interval: int | None,
+    begun: float,
 ) -> BatchSolution:
-    """`jali.solvers.cg`, which has checked the arguments, for a field with a batch. Raises its errors; those of the recursion name the member."""
+    """`jali.solvers.cg`, which has checked the arguments and began then, for a field with a batch. Raises its errors; those of the recursion name
+    the member."""
     vectors = vectors_of("cg: b", b)
     b, x0, size, factors = scaled(vectors, b, x0)
     if not np.all(np.isfinite(size)):
         raise _error(~np.isfinite(size), "b has infinities or nan, or numbers whose squares overflow")
     run = _BatchRun(A, vectors, b, x0, size * size, rtol, bound(atol, size, factors))
     turns = check_interval or vectors.check_interval(b)
-    turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
+    with history_attached(lambda: np.array(run.history).tolist()):
+        turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
     residuals = np.sqrt(run.true_squares()) / run.size
     exact = residuals <= MOST_DRIFT * np.maximum(run.tolerance, run.history[-1])
     converged = ~run.going & exact
@@ -76,18 +80,21 @@ def cg_of_batch(
             if not run.converged
             else "the recursion has lost its residual, the tolerance is below what rounding allows"
         )
-        raise _error(
+        error = _error(
             ~converged,
             f"{why}: |r|/|b| is {residuals[~converged].max():.3g} after {run.iterations} iterations",
         )
+        error.history = np.array(run.history).tolist()
+        raise error
     history = np.array(run.history)
     members = []
     solution = unscaled(vectors, run.x, factors)
+    seconds = time.perf_counter() - begun
     for k in range(b.batch):
         count = int(run.counts[k])
         found = history[: count + 1, k].tolist()
         x = solution.members[k]
-        members.append(Solution(x, count, found, float(residuals[k]), bool(converged[k]), turns))
+        members.append(Solution(x, count, found, float(residuals[k]), bool(converged[k]), turns, seconds))
     return BatchSolution(solution, tuple(members))
 
 

@@ -63,15 +63,8 @@ class BiCGStab(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         rho, sigma = watched
-        for what, value in (("<r0, r>", rho), ("<r0, A p>", sigma)):
-            if np.any(wrong := self.going & ~np.isfinite(value)):
-                raise self.error(
-                    wrong, f"{what} is infinite or nan: the operator gave such numbers, or they overflow"
-                )
-            if np.any(wrong := self.going & (value == 0)):
-                raise self.error(
-                    wrong, f"breakdown: {what} is zero; start from another x0, or use gcr or cgnr"
-                )
+        self.refuse_breakdown("<r0, r>", rho)
+        self.refuse_breakdown("<r0, A p>", sigma)
 
 
 @named

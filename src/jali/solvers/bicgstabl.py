@@ -130,15 +130,7 @@ class BiCGStabL(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         for k, value in enumerate(watched):
-            what = ("<r0, r>", "<r0, A p>")[k % 2]
-            if np.any(wrong := self.going & ~np.isfinite(value)):
-                raise self.error(
-                    wrong, f"{what} is infinite or nan: the operator gave such numbers, or they overflow"
-                )
-            if np.any(wrong := self.going & (value == 0)):
-                raise self.error(
-                    wrong, f"breakdown: {what} is zero; start from another x0, or use gcr or cgnr"
-                )
+            self.refuse_breakdown(("<r0, r>", "<r0, A p>")[k % 2], value)
 
 
 @named

@@ -56,10 +56,7 @@ class CGNR(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         (qq,) = watched
-        if np.any(wrong := self.going & ~np.isfinite(qq)):
-            raise self.error(
-                wrong, "|A p|^2 is infinite or nan: the operator gave such numbers, or they overflow"
-            )
+        self.refuse_bad("|A p|^2", qq)
         if np.any(wrong := self.going & (qq == 0)):
             raise self.error(
                 wrong,

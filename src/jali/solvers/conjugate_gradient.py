@@ -6,7 +6,7 @@ function that writes A p into a given vector, so that one solve allocates four o
 product of p and A p, which its last kernel may give, one update of r that also yields |r|^2, and one of x and p. On a device several
 iterations are one graph, whose numbers stay there; the host checks them afterwards. Iterations of a graph after the last one take
 steps of length zero, so that less frequent checks do not change the result. Sums are reproducible: residual histories agree to the
-last bit on any number of ranks. Preconditioning is the caller's: pass the preconditioned operator.
+last bit on any number of ranks. With a preconditioner the recursion is that of `jali.solvers.preconditioned`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from jali.solvers.operators import (
     widened,
 )
 from jali.solvers.preconditioned import PreconditionedCG
-from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, iterate
+from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, history_attached, iterate
 from jali.solvers.scaling import scaled, unscaled
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
@@ -127,7 +127,7 @@ def cg(
     elif getattr(b, "batch", None) is not None:
         if callback is not None:
             raise ParameterError("cg: a batch is solved without a callback")
-        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval)
+        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval, begun)
     b, x0, size, factors = scaled(vectors, b, x0)
     if not math.isfinite(size):
         raise _not_finite(b=b)
@@ -141,7 +141,8 @@ def cg(
         if callback is not None:
             callback(unscaled(vectors, run.x, factors))
 
-    turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
+    with history_attached(lambda: list(run.residuals)):
+        turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
     residual = run.true_residual()
     exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
     seconds = time.perf_counter() - begun

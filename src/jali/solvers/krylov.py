@@ -120,7 +120,6 @@ class Krylov:
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
         self.vectors, self.batch, self.b = vectors, batch, b  # the recursion's b is scaled below
         self.apply = into_of("the operator", A, vectors)
-        self.original = b
         b, x0, size, self.factors = scaled(vectors, b, x0)
         if not np.all(np.isfinite(size)):
             raise self._not_finite(np.asarray(size), b=b)
@@ -163,6 +162,17 @@ class Krylov:
     def cause(self) -> str:
         """Why a solve may have failed, measured after it has; empty where nothing is found."""
         return ""
+
+    def refuse_bad(self, what: str, value: np.ndarray, of: str = "the operator") -> None:
+        """Raises SolverError where this number of a step, which comes of `of`, is infinite or nan, for a member that goes on."""
+        if np.any(wrong := self.going & ~np.isfinite(value)):
+            raise self.error(wrong, f"{what} is infinite or nan: {of} gave such numbers, or they overflow")
+
+    def refuse_breakdown(self, what: str, value: np.ndarray) -> None:
+        """The same, and where it is zero, of a number that the recursion divides by."""
+        self.refuse_bad(what, value)
+        if np.any(wrong := self.going & (value == 0)):
+            raise self.error(wrong, f"breakdown: {what} is zero; start from another x0, or use gcr or cgnr")
 
     def ends(self, squares: list[Any]) -> bool:
         """Whether a step may stop after these |r|^2: all members have converged, or `maxiter` is reached. For numbers of the host."""
@@ -277,14 +287,14 @@ class Krylov:
 
     def error(self, wrong: np.ndarray, what: str) -> SolverError:
         """The error of these members, with the residuals so far."""
-        where = ""
+        of = ""
         if self.batch is not None:
             members = np.flatnonzero(wrong).tolist()
-            where = f", member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))} of the batch"
+            of = f", member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))} of the batch"
         history = getattr(self, "history", [])
         cause = self.cause() if history else ""
         return SolverError(
-            f"{self.name}{where}: {what}{cause and '; '}{cause}", [one.tolist() for one in history]
+            f"{self.name}{of}: {what}{cause and '; '}{cause}", [one.tolist() for one in history]
         )
 
 

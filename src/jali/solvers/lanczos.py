@@ -24,7 +24,7 @@ from jali.keywords import named
 from jali.lattice.field import Field
 from jali.solvers.causes import LEAST_DEFECT, not_hermitian
 from jali.solvers.eigs import Eigenpair, random_like
-from jali.solvers.operators import into_of, is_operator, joins_members, widened
+from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.solver import check_tolerances
 from jali.vectors import Vectors, check_alike, list_like, sums, vectors_of
 
@@ -149,7 +149,7 @@ def lanczos(
     vectors_of("lanczos: like", like)
     if is_operator(A):
         like = widened(like, A)
-    if _has_batch(like) and (not joins_members(A) or isinstance(like, list | tuple)):
+    if has_batch(like) and (not joins_members(A) or isinstance(like, list | tuple)):
         raise LayoutError(
             "lanczos: like has a batch whose members the operator does not join, so that each has eigenvectors of its own: give one member, "
             "f.members[k]"
@@ -161,7 +161,7 @@ def lanczos(
             f"lanczos: rtol={rtol:g} is below what rounding in {vectors.precision(like)} allows, {4 * epsilon:.2g}"
         )
     operator = _Operator(A, vectors, like)
-    if not _has_batch(like):
+    if not has_batch(like):
         operator.check_hermitian()
     wanted = -1 if which == "largest" else 1
     polynomial = None if degree is None or window is None else _Chebyshev(degree, *window, wanted)
@@ -208,12 +208,6 @@ def _checked(
 # ---- vectors -------------------------------------------------------------------------------------------
 
 
-def _has_batch(x: Any) -> bool:
-    if isinstance(x, list | tuple):
-        return any(map(_has_batch, x))
-    return getattr(x, "batch", None) is not None
-
-
 def _operations(x: Any) -> Vectors:
     """The operations of a vector; of a field with a batch those for which all members are one."""
     vectors = vectors_of("a vector", x)
@@ -227,7 +221,7 @@ def _inner_products(vectors: Vectors, xs: Sequence[Any], y: Any) -> np.ndarray:
     if vectors.check_interval(y) > 1:  # waiting costs: nothing waits before all have begun
         found = [vectors.inner(x, y, wait=False) for x in xs]
         return np.array([_number(value) for value in found])
-    if _has_batch(y):
+    if has_batch(y):
         return np.array([vectors.inner(x, y) for x in xs])
     return np.array(sums(*((x, y) for x in xs)))
 
@@ -617,7 +611,7 @@ class _Search:
         allowed = LEAST_DEFECT * degree * self.epsilon * self.scale + self.slack
         if defects.max() > allowed:
             k = int(defects.argmax())
-            measured = "" if _has_batch(self.like) else self.operator.not_hermitian()
+            measured = "" if has_batch(self.like) else self.operator.not_hermitian()
             raise SolverError(
                 f"lanczos, step {self.steps}: "
                 + (

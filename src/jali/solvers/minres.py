@@ -113,10 +113,7 @@ class MINRES(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         for alpha in watched:
-            if np.any(wrong := self.going & ~np.isfinite(alpha)):
-                raise self.error(
-                    wrong, "v^dagger A v is infinite or nan: the operator gave such numbers, or they overflow"
-                )
+            self.refuse_bad("v^dagger A v", alpha)
 
     def cause(self) -> str:
         return self.cause_of_hermitian()

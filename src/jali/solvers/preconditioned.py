@@ -50,10 +50,7 @@ class PreconditionedCG(Krylov):
     def check(self, *watched: np.ndarray) -> None:
         rho, curvature = watched
         for what, of, value in (("<M r, r>", "M", rho), ("p^dagger A p", "the operator", curvature)):
-            if np.any(wrong := self.going & ~np.isfinite(value)):
-                raise self.error(
-                    wrong, f"{what} is infinite or nan: {of} gave such numbers, or they overflow"
-                )
+            self.refuse_bad(what, value, of)
             if np.any(wrong := self.going & (value <= 0)):
                 raise self.error(
                     wrong,

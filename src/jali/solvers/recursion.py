@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from jali.amounts import time_text
-from jali.errors import RecordingError
+from jali.errors import RecordingError, SolverError
 from jali.notebook import facts
 from jali.solvers.operators import ApplyInner, Function
 from jali.vectors import Vectors
@@ -113,6 +114,16 @@ class Recursion:
         """An iteration with a step whose length is known."""
         before, self.rr = self.rr, self.descend(step)
         self.turn(step, self.rr / before)
+
+
+@contextlib.contextmanager
+def history_attached(history: Callable[[], list[Any]]) -> Iterator[None]:
+    """An error of a solver that has no history gets this one."""
+    try:
+        yield
+    except SolverError as error:
+        error.history = error.history or history()
+        raise
 
 
 def iterate(
