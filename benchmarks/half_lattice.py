@@ -9,6 +9,7 @@ link once. The bandwidth is that of a copy of a large field in the same run. Hop
 import argparse
 import functools
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,9 +44,10 @@ def seconds(call, lattice, rounds: int) -> float:
     return float(np.median(times[rounds // 4 :]))
 
 
-def copy_rate(device: str, rounds: int) -> float:
-    """Bytes per second, read and written, of a copy that no cache holds."""
-    lattice = Lattice(*([64, 64] if device == "cpu" else [256, 128]), 64, 64, device=device)
+def copy_rate(device: str, rounds: int, extents: Sequence[int] | None = None) -> float:
+    """Bytes per second, read and written, of a copy that no cache holds; or of one of fields with these extents."""
+    usual = [64, 64, 64, 64] if device == "cpu" else [256, 128, 64, 64]
+    lattice = Lattice(*(extents or usual), device=device)
     x, y = (Field(lattice, Vector(2)) for _ in range(2))
     return 64 * lattice.volume * 4 / seconds(lambda: [copy(x, y) for _ in range(4)], lattice, rounds)
 
