@@ -11,10 +11,10 @@ import pytest
 from jali import comm
 from jali.array_namespaces import NUMPY
 from jali.arrays import DistributedArray, save
-from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError, ShapeError
 from jali.examples import Found, Options, turbulence, verdicts
 from jali.examples.turbulence import TurbulenceParameters
+from jali.philox import philox, uniform
 
 SMALL = TurbulenceParameters(n=16)
 

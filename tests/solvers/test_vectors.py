@@ -13,8 +13,9 @@ import pytest
 from programs import run_python
 
 import jali
-from jali import Complex, Field, Lattice, Real, solvers, vectors
+from jali import Complex, Field, Lattice, Real, Spinor, solvers, vectors
 from jali.array_namespaces import NAMESPACES
+from jali.arrays import DistributedArray, StackedDistributedArray, layout_of
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice import vectors as of_fields
 from jali.solvers import VectorKind, cg, register, vectors_of
@@ -169,6 +170,39 @@ def test_arrays_of_cupy_are_vectors():
 
     found = cg(apply, cupy.asarray(b), rtol=1e-12)
     assert np.allclose(found.x.get(), np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_random_vectors_are_the_same_on_any_number_of_ranks():
+    def run():
+        ranks = jali.comm.current()
+        plane = DistributedArray.of(layout_of(ranks, (6, 4), axis=1), np.zeros((6, 4 // ranks.size)))
+        fields = [
+            Field(Lattice(4, 6), Spinor(2)),
+            Field(Lattice(4, 6), Real(), "float32", over=jali.EVEN, batch=3),
+        ]
+        arrays = [
+            DistributedArray.to_dist(np.zeros(13, complex)),
+            plane,
+            StackedDistributedArray([plane, DistributedArray.to_dist(np.zeros(5))]),
+        ]
+        flat = vectors.random(plane.ravel(), 7).local.reshape(plane.local_shape)
+        assert np.array_equal(flat, vectors.random(plane, 7).local)
+        found = [vectors.random(x, 7)[...] for x in fields] + [vectors.random(x, 7).asarray() for x in arrays]
+        both = vectors.random([fields[0], np.zeros(3)], 7)
+        return [x.tobytes() for x in [*found, both[0][...], both[1]]], found
+
+    (alone, found), *others = jali.virtual_ranks(1, run) + jali.virtual_ranks(2, run)
+    assert all(bits == alone for bits, _ in others)
+    field, colour, array, *_ = found
+    for x in (field.ravel(), array):
+        numbers = np.concatenate([x.real, x.imag])
+        assert np.abs(numbers).max() < 1
+        assert len(np.unique(numbers)) == numbers.size
+    assert field.shape == (4, 6, 4, 2)
+    assert abs(field.mean()) < 0.1
+    assert abs(np.mean(np.abs(field) ** 2) - 2 / 3) < 0.05  # of which each part has a third
+    assert (np.abs(colour).reshape(4, 6, 3).max(axis=2) > 0).sum() == 12
+    assert vectors.random(np.zeros(3), 1).tolist() != vectors.random(np.zeros(3), 2).tolist()
 
 
 def test_another_kind_of_vector_is_one_row(monkeypatch):

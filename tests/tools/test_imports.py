@@ -191,18 +191,31 @@ MAY_IMPORT = {
     "planner": BELOW | {"comm", "graph_recorder"},
     "profile": BELOW | {"codegen", "comm"},
     "array_namespaces": BELOW | {"comm"},
-    "vectors": BELOW | {"array_namespaces"},
-    "lattice": BELOW | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "vectors"},
+    "philox": BELOW | {"array_namespaces"},
+    "vectors": BELOW | {"array_namespaces", "philox"},
+    "lattice": BELOW
+    | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "philox", "vectors"},
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
     "fermions": BELOW | {JALI, "codegen", "lattice"},
     "gauge": BELOW | {JALI, "codegen", "io", "lattice", "statistics"},
     "arrays": BELOW
-    | {"array_namespaces", "codegen", "comm", "devices", "io", "lattice", "graph_recorder", "vectors"},
+    | {
+        "array_namespaces",
+        "codegen",
+        "comm",
+        "devices",
+        "io",
+        "lattice",
+        "graph_recorder",
+        "philox",
+        "vectors",
+    },
     "fft": BELOW | {"array_namespaces", "arrays", "codegen", "comm", "lattice", "graph_recorder"},
-    "solvers": BELOW | {"array_namespaces", "arrays", "comm", "lattice", "vectors"},
+    "solvers": BELOW | {"array_namespaces", "arrays", "comm", "vectors"},
     "linops": BELOW
     | {"array_namespaces", "arrays", "codegen", "comm", "fft", "lattice", "graph_recorder", "solvers"},
-    "examples": BELOW | {"array_namespaces", "arrays", "comm", "fft", "linops", "profile", "solvers"},
+    "examples": BELOW
+    | {"array_namespaces", "arrays", "comm", "fft", "linops", "philox", "profile", "solvers"},
     "compat": BELOW | {"array_namespaces", "arrays", "comm", "fft", "linops", "profile", "solvers"},
     "bench": BELOW
     | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -12,13 +13,14 @@ from jali._core import inner_of_host_vectors
 from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.fields import FieldPart
+from jali.arrays.layout import Layout
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
 from jali.vectors import WithoutGraphs, addable, assign, combined, inner_by_library, summed, type_in
-from jali.vectors.arrays import MISMATCHED
+from jali.vectors.arrays import MISMATCHED, random_array
 from jali.vectors.protocol import Assignment, Partial, vectors_in
 from jali.vectors.registry import VectorKind, add, check_kinds
 
@@ -58,6 +60,15 @@ class DistributedVectors(WithoutGraphs):
 
     def copy(self, x: Any) -> Any:
         return x.copy()
+
+    def random(self, x: Any, seed: int) -> Any:
+        seeds = itertools.count(1000003 * seed) if isinstance(x, StackedDistributedArray) else iter([seed])
+        parts = (_random(leaf.layout, _numbers(leaf), next(seeds)) for leaf in _leaves(x))
+        return _filled(x, parts)
+
+    def ranks(self, x: Any) -> list[Any]:
+        groups = {id(ranks): ranks for ranks in (leaf.layout.group for leaf in _leaves(x)) if ranks.size > 1}
+        return list(groups.values())
 
     def epsilon(self, x: Any) -> float:
         return max([_epsilon(numpy_dtype(leaf)) for leaf in _leaves(x)])
@@ -102,6 +113,15 @@ class DistributedVectors(WithoutGraphs):
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         rest = iter(parts)
         return _filled(x, rest)
+
+
+def _random(layout: Layout, part: Any, seed: int) -> Any:
+    """Of a part, its numbers by global index; those of a flattened array are in the order of the array."""
+    if isinstance(layout.flat_of, Layout):
+        box = layout.flat_of.box
+        shaped = part.reshape(tuple(end - begin for begin, end in box))
+        return _random(layout.flat_of, shaped, seed).reshape(part.shape)
+    return random_array(part, layout.shape, [begin for begin, _ in layout.box], seed)
 
 
 def _filled(x: Any, parts: Iterator[Any]) -> Any:

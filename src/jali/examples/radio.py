@@ -28,10 +28,10 @@ from jali.amounts import counted
 from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.layout import even_split
-from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, on_host, timing
 from jali.linops import VStack
+from jali.philox import philox, uniform
 from jali.solvers import L2, ProximalGradient, ProxOperator, cgls, each, power_iteration
 
 LIGHT = 299792458.0

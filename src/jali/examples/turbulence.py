@@ -23,11 +23,11 @@ from jali import comm
 from jali.amounts import counted
 from jali.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays import DistributedArray, layout_of, load
-from jali.arrays.philox import philox, uniform
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, Timing, on_host, timing
 from jali.fft import FftPlan
+from jali.philox import philox, uniform
 
 KOLMOGOROV = 1.5
 """C of E = C epsilon^(2/3) k^(-5/3)."""

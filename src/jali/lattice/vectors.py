@@ -22,6 +22,7 @@ from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.registry import VectorKind, add
+from jali.philox import uniform_box
 
 # Factors that are part of the pattern; another one is a number, "n", or an array with a number for each member of a batch, "a".
 _SIGNS = {0: "0", 1: "+", -1: "-"}
@@ -148,6 +149,16 @@ class FieldVectors:
 
     def epsilon(self, x: Field) -> float:
         """Of its arithmetic: one rounding, relative. Raises LayoutError for whole numbers, which have none."""
+    def random(self, x: Field, seed: int) -> Field:
+        """Uniform in (-1, 1); a number belongs to a site and a component."""
+        lattice, box = x.lattice, (x.lattice.local_origin, x.lattice.local_extents)
+        return x.like().set_local(uniform_box(lattice.extents, *box, x.shape[lattice.ndim :], x.dtype, seed))
+
+    def ranks(self, x: Field) -> list[Any]:
+        """Those of its lattice."""
+        ranks = x.lattice.communicator
+        return [ranks] if ranks.size > 1 else []
+
         if x.element.type.kind == "int":
             raise LayoutError(f"{x.name} holds whole numbers; solvers compute with real and complex ones")
         return ARITHMETICS[x.precision].epsilon

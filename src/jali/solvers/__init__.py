@@ -2,7 +2,6 @@
 `jali.vectors`; operators have `matvec` and `rmatvec`: see `jali.solvers.operators`."""
 
 from jali.beside import made_of
-from jali.lattice import vectors as _vectors  # noqa: F401 (fields are vectors)
 from jali.solvers.batches import BatchSolution
 from jali.solvers.bicgstab import bicgstab
 from jali.solvers.bicgstabl import bicgstabl

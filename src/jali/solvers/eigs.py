@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.array_namespaces import numpy_dtype
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.operators import ApplyInner, Function, apply_sum_of, forward_of, widened
 from jali.solvers.solver import MAXITER, check_tolerances
-from jali.vectors import each, sums, vectors_of
+from jali.vectors import random, sums, vectors_of
 
 SEED = 20  # of starts; the same everywhere, so that runs repeat themselves
 
@@ -37,7 +36,7 @@ def power_iteration(
 ) -> Eigenpair:
     """The eigenvalue of largest modulus of a square operator, and its vector.
 
-    Begins with random numbers, the same in each run on as many ranks; the estimate is v^dagger A v for |v| = 1. An iteration is A once
+    Begins with random numbers, the same on any number of ranks; the estimate is v^dagger A v for |v| = 1. An iteration is A once
     and one sum over ranks beside its own.
 
     Args:
@@ -109,21 +108,5 @@ def bad_numbers(x: Any) -> int:
 
 
 def random_like(x: Any, seed: int = SEED) -> Any:
-    """A vector like x of normal random numbers, which depend on the ranks only through how it is split."""
-    ranks = [group for _, group in vectors_of("x", x).partial_sums(x, lambda part: 0.0)]
-    seeds = iter([(k, 0 if group is None else group.rank) for k, group in enumerate(ranks)])
-
-    def fill(part: Any) -> Any:
-        generator = np.random.default_rng((seed, *next(seeds)))
-        dtype = numpy_dtype(part)
-        values = generator.normal(size=tuple(part.shape))
-        if dtype.kind == "c":
-            values = values + 1j * generator.normal(size=tuple(part.shape))
-        values = values.astype(dtype)
-        if isinstance(part, np.ndarray):
-            return values
-        from jali.array_namespaces import namespace_of
-
-        return namespace_of(part).from_host(values, part)
-
-    return each(fill, x)
+    """A vector like x of random numbers, the same in every run."""
+    return random(x, seed)

@@ -16,17 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.philox import philox, uniform
 from jali.comm.validation import integer
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
-from jali.lattice.field import Field
 from jali.solvers.causes import LEAST_DEFECT, not_hermitian
 from jali.solvers.eigs import Eigenpair, random_like
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.solver import check_tolerances
-from jali.vectors import Vectors, check_alike, list_like, sums, vectors_of
+from jali.vectors import Vectors, check_alike, random, sums, vectors_of
 
 TOGETHER = 8  # vectors that one update adds; fewer go by powers of two, since each number of them is a kernel
 MAXITER = 10_000  # Lanczos steps
@@ -242,27 +240,6 @@ def _add(vectors: Vectors, y: Any, factors: np.ndarray, xs: Sequence[Any], own: 
         first += size
 
 
-def _random(x: Any, seed: int) -> Any:
-    """A random vector like x; of fields its numbers belong to sites, not to ranks."""
-    if isinstance(x, list | tuple):
-        return list_like(x, (_random(part, 1000003 * seed + k) for k, part in enumerate(x)))
-    if not isinstance(x, Field):
-        return random_like(x, seed)
-    lattice, found = x.lattice, x.like()
-    site = np.zeros((1,) * lattice.ndim, np.int64)
-    for axis, (origin, size, extent) in enumerate(
-        zip(lattice.local_origin, lattice.local_extents, lattice.extents, strict=True)
-    ):
-        along = np.arange(origin, origin + size, dtype=np.int64)
-        site = site * extent + along.reshape((1,) * axis + (-1,) + (1,) * (lattice.ndim - axis - 1))
-    shape = x.shape[lattice.ndim :]
-    component = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    site = site.reshape(site.shape + (1,) * len(shape))
-    # a uniform distribution takes no function whose last bit depends on where in an array a number lies
-    re, im, *_ = (2 * uniform(words) - 1 for words in philox((site, site >> 32, component, 0), seed))
-    return found.set_local((re + 1j * im if x.dtype.kind == "c" else re).astype(x.dtype))
-
-
 # ---- the operator --------------------------------------------------------------------------------------
 
 
@@ -418,7 +395,7 @@ class _Search:
         self.seed, self.starts = seed, 0
         self.epsilon = self.vectors.epsilon(self.like)
         self.complex = bool(np.iscomplexobj(self.vectors.inner(self.like, self.like)))
-        self.groups = self._ranks()
+        self.groups = self.vectors.ranks(self.like)
         self.H = np.zeros((space + 1, space + 1), complex if self.complex else float)
         self.slots: list[Any] = []  # the same all the time: for other vectors a kernel is prepared anew
         self.aside: list[Any] = []
@@ -431,14 +408,6 @@ class _Search:
         self.slack = 0.0  # by how much products with what was kept may differ from zero
         self.strictness = STRICTNESS
         self.history: list[float] = []
-
-    def _ranks(self) -> list[Any]:
-        """The communicators of the vectors."""
-        if isinstance(self.like, Field):
-            ranks = self.like.lattice.communicator
-            return [ranks] if ranks.size > 1 else []
-        found = self.vectors.partial_sums(self.like, lambda part: 0.0)
-        return list({id(ranks): ranks for _, ranks in found if ranks is not None}.values())
 
     # ---- all of it ---------------------------------------------------------------------------------------
 
@@ -529,7 +498,7 @@ class _Search:
     def _start(self) -> Any:
         """A new random vector."""
         self.starts += 1
-        return _random(self.like, (self.seed << 20) + self.starts)
+        return random(self.like, (self.seed << 20) + self.starts)
 
     def _largest_residual(self, found: Eigenpairs) -> Any:
         """A v - lambda v of the pair where it is longest; those of one search have one direction, so one serves many."""

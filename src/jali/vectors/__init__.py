@@ -30,6 +30,7 @@ from jali.vectors.registry import (
     check_alike,
     is_list,
     like,
+    random,
     register,
     vectors_of,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "inner_by_library",
     "like",
     "list_like",
+    "random",
     "register",
     "summed",
     "sums",

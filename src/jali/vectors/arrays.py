@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
-from jali.array_namespaces import may_overlap, namespace_of
+from jali.array_namespaces import may_overlap, namespace_of, numpy_dtype
 from jali.errors import JaliError, LayoutError, ParameterError
 from jali.files import value_shown
+from jali.philox import uniform_box
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import check_kinds
 
@@ -40,6 +41,12 @@ class ArrayVectors(WithoutGraphs):
 
     def copy(self, x: Any) -> Any:
         return namespace_of(x).copy(x)
+
+    def random(self, x: Any, seed: int) -> Any:
+        return random_array(x, x.shape, (0,) * len(x.shape), seed)
+
+    def ranks(self, x: Any) -> list[Any]:
+        return []
 
     def epsilon(self, x: Any) -> float:
         if x.dtype.kind not in "fc":
@@ -106,6 +113,12 @@ class TorchVectors(ArrayVectors):
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
         return inner_by_library(x, y)
+
+
+def random_array(part: Any, extents: Sequence[int], origin: Sequence[int], seed: int) -> Any:
+    """An array like one that is a box of a larger one from `origin` on, of random numbers by index: see `Vectors.random`."""
+    values = uniform_box(extents, origin, part.shape, (), numpy_dtype(part), seed)
+    return values if isinstance(part, np.ndarray) else namespace_of(part).from_host(values, part)
 
 
 def _number(x: Any) -> Any:

@@ -9,7 +9,7 @@ from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.host_sums import sum_in_order
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
-from jali.vectors.registry import like, vectors_of
+from jali.vectors.registry import like, random, vectors_of
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
@@ -45,6 +45,13 @@ class ListVectors(WithoutGraphs):
 
     def copy(self, x: Any) -> Any:
         return list_like(x, (vectors_of("x", part).copy(part) for part in x))
+
+    def random(self, x: Any, seed: int) -> Any:
+        return list_like(x, (random(part, 1000003 * seed + k) for k, part in enumerate(x)))
+
+    def ranks(self, x: Any) -> list[Any]:
+        found = [ranks for part in x for ranks in vectors_of("x", part).ranks(part)]
+        return list({id(ranks): ranks for ranks in found}.values())
 
     def epsilon(self, x: Any) -> float:
         return max(vectors_of("x", part).epsilon(part) for part in x)

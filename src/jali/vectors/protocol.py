@@ -37,6 +37,12 @@ class Vectors(Protocol):
 
     def epsilon(self, x: Any) -> float:
         """The distance from 1 to the next number of its arithmetic."""
+    def random(self, x: Any, seed: int) -> Any:
+        """A vector like x of random numbers, uniform in (-1, 1) each, which belong to elements: the same on any number of ranks."""
+
+    def ranks(self, x: Any) -> list[Any]:
+        """The communicators of the ranks that compute with it together; none where there is one rank."""
+
 
     def precision(self, x: Any) -> str:
         """The name of its arithmetic."""

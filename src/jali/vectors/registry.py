@@ -104,6 +104,11 @@ def like(x: Any, precision: str | None = None) -> Any:
     return vectors.like(x) if precision is None else vectors.like(x, precision)
 
 
+def random(x: Any, seed: int) -> Any:
+    """A vector like x of random numbers, uniform in (-1, 1), the same on any number of ranks."""
+    return vectors_of("x", x).random(x, seed)
+
+
 def check_alike(name: str, x: Any, of: str, like: Any) -> None:
     """Raises ParameterError where x is another kind of vector than `like`, which is called `of`, LayoutError unless it could be added."""
     vectors = vectors_of(name, x)
