@@ -82,7 +82,7 @@ class Bench:
         """Bytes per second of a copy, measured once."""
         if not self.rate:
             self.rate = copy_rate(self.options.device, max(self.options.rounds, 4), self.options.copy)
-            self.say(f"copy: {self.rate / 1e12:.3f} TB/s on {self.options.device}")
+            self.say(f"copy: {self.rate / 1e9:.1f} GB/s on {self.options.device}")
         return self.rate
 
     def seconds(self, lattice: Lattice, work: Callable[[], Any]) -> float:
