@@ -316,6 +316,17 @@ def smooth() -> Figure:
     return figure
 
 
+def deblur() -> Figure:
+    found, _ = run("arrays/deblur.py")
+    figure, panels = axes(4)
+    pictures = {"before": found["image"], "blurred": found["y"]}
+    pictures |= {name: found["found"][name] for name in ("cgls, differences", "cgls, few edges")}
+    for axis, (name, picture) in zip(panels, pictures.items(), strict=True):
+        axis.imshow(picture.reshape(found["dims"]), cmap="gray", vmin=0, vmax=1)
+        axis.set(title=name, xticks=[], yticks=[])
+    return figure
+
+
 def run_of(name: str) -> Figure:
     """The history of a run of `jali run`."""
     with contextlib.redirect_stdout(io.StringIO()):
@@ -405,6 +416,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "iwasaki.toml": lambda: run_of("iwasaki.toml"),
     "arrays/smooth_laptop.py": smooth,
     "arrays/smooth_cluster.py": smooth,
+    "arrays/deblur.py": deblur,
     "cpp/three_roots.cpp": three_roots,
     "cpp/mpi_collectives.cpp": mpi_collectives,
     "cpp/device_collectives.cpp": device_collectives,
