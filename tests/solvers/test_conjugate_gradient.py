@@ -144,7 +144,7 @@ def test_history_is_bit_identical_on_any_number_of_ranks():
 
 
 def test_no_convergence_is_an_error_with_numbers():
-    with pytest.raises(SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|r\|/\|b\| is 0\.\d+"):
+    with pytest.raises(SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|b - A x\|/\|b\| is 0\.\d+"):
         cg(operator(0.01), random_field(), maxiter=3)
 
 
@@ -208,7 +208,8 @@ def test_impossible_arguments_are_refused():
 @pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
 def test_result_does_not_depend_on_how_often_the_host_looks(element, check_interval):
     b = random_field(element)
-    each, some = cg(operator(0.2), b), cg(operator(0.2), b, check_interval=check_interval)
+    each = cg(operator(0.2), b, check_interval=1)
+    some = cg(operator(0.2), b, check_interval=check_interval)
     assert (each.check_interval, some.check_interval) == (1, check_interval)
     assert (some.residuals, some.residual) == (each.residuals, each.residual)
     assert np.array_equal(some.x[...], each.x[...])

@@ -6,6 +6,7 @@ numbers are run-time arguments, so one kernel serves all iterations, whether the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,14 +16,15 @@ from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, TraceError
 from jali.lattice.algebra import inner, norm2, sum_of_members
 from jali.lattice.base import no_field, what_differs
+from jali.lattice.domain import ALL
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
 from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
+from jali.philox import uniform_box
 from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.registry import VectorKind, add
-from jali.philox import uniform_box
 
 # Factors that are part of the pattern; another one is a number, "n", or an array with a number for each member of a batch, "a".
 _SIGNS = {0: "0", 1: "+", -1: "-"}
@@ -143,12 +145,18 @@ class FieldVectors:
         type_in(precision, x.dtype)  # refuses unknown ones
         return x.like() if precision == x.precision else x.like(precision=precision)
 
+    def stored(self, x: Field, storage: str | None = None) -> Field:
+        """Zeros in one of the storage formats of fields."""
+        return x.like(storage=x.precision if storage is None else storage)
+
+    def batch_of(self, x: Field, count: int) -> Field | None:
+        """None where x has a batch."""
+        return x.like(batch=count) if x.batch is None else None
+
     def copy(self, x: Field) -> Field:
         """The same values."""
         return x.copy()
 
-    def epsilon(self, x: Field) -> float:
-        """Of its arithmetic: one rounding, relative. Raises LayoutError for whole numbers, which have none."""
     def random(self, x: Field, seed: int) -> Field:
         """Uniform in (-1, 1); a number belongs to a site and a component."""
         lattice, box = x.lattice, (x.lattice.local_origin, x.lattice.local_extents)
@@ -159,6 +167,8 @@ class FieldVectors:
         ranks = x.lattice.communicator
         return [ranks] if ranks.size > 1 else []
 
+    def epsilon(self, x: Field) -> float:
+        """Of its arithmetic: one rounding, relative. Raises LayoutError for whole numbers, which have none."""
         if x.element.type.kind == "int":
             raise LayoutError(f"{x.name} holds whole numbers; solvers compute with real and complex ones")
         return ARITHMETICS[x.precision].epsilon
@@ -241,6 +251,11 @@ class FieldVectors:
         """The field itself."""
         return [x]
 
+    def count(self, x: Field) -> float:
+        """Of all sites; of a batch those of a member."""
+        sites = x.lattice.volume / (1 if x.over is ALL else 2)
+        return sites * math.prod(x.element.type.shape) * (2 if x.element.type.kind == "complex" else 1)
+
     def repeats(self, x: Field) -> bool:
         """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""
         alone = x.lattice.gpu is None or x.lattice.communicator.size == 1
@@ -262,6 +277,10 @@ class FieldVectors:
 
 class WholeBatchVectors(FieldVectors):
     """Fields whose members are one vector together: numbers are those of all members."""
+
+    def count(self, x: Field) -> float:
+        """Of all members."""
+        return super().count(x) * (x.batch or 1)
 
     def inner(self, x: Field, y: Field, wait: bool = True) -> Any:
         """Sum of conj(x) y."""

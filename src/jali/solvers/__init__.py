@@ -6,9 +6,11 @@ from jali.solvers.batches import BatchSolution
 from jali.solvers.bicgstab import bicgstab
 from jali.solvers.bicgstabl import bicgstabl
 from jali.solvers.cgnr import cgnr
+from jali.solvers.chebyshev import ChebyshevPreconditioner, chebyshev, chebyshev_window
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.defect_correction import defect_correction
 from jali.solvers.eigs import Eigenpair, power_iteration
+from jali.solvers.fgmres import fgmres
 from jali.solvers.gcr import gcr
 from jali.solvers.lanczos import Eigenpairs, lanczos
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
@@ -19,6 +21,7 @@ from jali.solvers.multishift import MultiShiftSolution, multishift_cg
 from jali.solvers.primal import ADMM, ADMML2, LinearizedADMM, ProximalGradient
 from jali.solvers.primal_dual import PrimalDual
 from jali.solvers.proximal import L2, L21, ProxOperator
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import Solver
 from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
 from jali.vectors import VectorKind, Vectors, each, register, sums, vectors_of
@@ -35,8 +38,10 @@ __all__ = [
     "LSQR",
     "BatchSolution",
     "CGSolution",
+    "ChebyshevPreconditioner",
     "Eigenpair",
     "Eigenpairs",
+    "Inner",
     "LeastSquares",
     "LinearizedADMM",
     "LsqrSolution",
@@ -55,8 +60,11 @@ __all__ = [
     "cg",
     "cgls",
     "cgnr",
+    "chebyshev",
+    "chebyshev_window",
     "defect_correction",
     "each",
+    "fgmres",
     "fista",
     "gcr",
     "ista",

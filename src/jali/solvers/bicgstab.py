@@ -12,8 +12,10 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import Krylov, check_arguments, computed, going, kept, ratio, solved, where
+from jali.solvers.elementwise import computed, going, kept, ratio, where
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 
@@ -79,6 +81,7 @@ def bicgstab(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A by BiCGStab.
 
@@ -89,4 +92,4 @@ def bicgstab(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("bicgstab", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(BiCGStab(A, b, x0, rtol, atol), maxiter, must_converge, check_interval, callback)
+    return solved(BiCGStab(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)

@@ -12,19 +12,10 @@ from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import (
-    Krylov,
-    check_arguments,
-    computed,
-    going,
-    if_going,
-    kept,
-    part,
-    ratio,
-    solved,
-    where,
-)
+from jali.solvers.elementwise import computed, going, if_going, kept, part, ratio, where
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 MOST = 8  # directions at once; more lose the digits of their inner products
@@ -51,9 +42,11 @@ class BiCGStabL(Krylov):
 
     name = "bicgstabl"
 
-    def __init__(self, A: Any, b: Any, x0: Any, directions: int, rtol: float, atol: float):
+    def __init__(
+        self, A: Any, b: Any, x0: Any, directions: int, rtol: float, atol: float, inner: Inner | None = None
+    ):
         self.directions = directions
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         like, update = self.vectors.like, self.vectors.update
@@ -146,6 +139,7 @@ def bicgstabl(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A by BiCGStab(l).
 
@@ -166,5 +160,9 @@ def bicgstabl(
             f"bicgstabl: directions is a whole number from 1 to {MOST}, not {value_shown(directions)}"
         )
     return solved(
-        BiCGStabL(A, b, x0, int(directions), rtol, atol), maxiter, must_converge, check_interval, callback
+        BiCGStabL(A, b, x0, int(directions), rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
     )

@@ -15,9 +15,11 @@ from jali.errors import ParameterError
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_adjoint
-from jali.solvers.krylov import Krylov, check_arguments, computed, kept, length, solved
+from jali.solvers.elementwise import computed, kept, length
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import adjoint_into_of, adjoint_of, forward_of
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 
@@ -26,10 +28,11 @@ class CGNR(Krylov):
 
     name = "cgnr"
 
-    def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float):
-        self.A = A
+    def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
         adjoint_of("the operator", A)
-        super().__init__(A, b, x0, rtol, atol)
+        if isinstance(inner, Inner):
+            adjoint_of("the inner operator", inner.A)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "p"):
@@ -81,6 +84,7 @@ def cgnr(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A that has an adjoint, by conjugate gradients of A^H A x = A^H b.
 
@@ -92,4 +96,4 @@ def cgnr(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("cgnr", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(CGNR(A, b, x0, rtol, atol), maxiter, must_converge, check_interval, callback)
+    return solved(CGNR(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)

@@ -1,30 +1,27 @@
 """Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.vectors`.
 
-There is one recursion, `Recursion`, with two interfaces. `cg` solves to a relative tolerance, is strict about the operator,
-and records graphs on devices; `CG` counts and stops steps as `pylops` does. The operator is one with `matvec`, or for `cg` a
-function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator with the inner
-product of p and A p, which its last kernel may give, one update of r that also yields |r|^2, and one of x and p. On a device several
-iterations are one graph, whose numbers stay there; the host checks them afterwards. Iterations of a graph after the last one take
-steps of length zero, so that less frequent checks do not change the result. Sums are reproducible: residual histories agree to the
-last bit on any number of ranks. With a preconditioner the recursion is that of `jali.solvers.preconditioned`.
+`cg` solves to a relative tolerance, is strict about the operator, and records graphs (`jali.solvers.krylov`); `CG` counts and stops steps as
+`pylops` does. The operator is one with `matvec`, or for `cg` a function that writes A p into a given vector, so that one solve allocates four of them. An
+iteration is the operator with the inner product of p and A p, which its last kernel may give, one update of r that also yields |r|^2, and one of x and p.
+Sums are reproducible: residual histories agree to the last bit on any number of ranks. With a preconditioner the recursion is that of
+`jali.solvers.preconditioned`.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jali.comm.validation import integer
-from jali.errors import ParameterError, SolverError
-from jali.files import value_shown
+from jali.errors import SolverError
 from jali.keywords import named
-from jali.solvers.batches import BatchSolution, cg_of_batch
-from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
-from jali.solvers.krylov import check_arguments, solved
+from jali.solvers.batches import BatchSolution
+from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian
+from jali.solvers.diagnosis import Diagnosis
+from jali.solvers.elementwise import computed, going, of_host, where
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import (
     ApplyInner,
     Function,
@@ -32,14 +29,12 @@ from jali.solvers.operators import (
     forward_of,
     function_of,
     is_operator,
-    joins_members,
-    refuse_batches_in_lists,
     started,
     widened,
 )
 from jali.solvers.preconditioned import PreconditionedCG
-from jali.solvers.recursion import MOST_DRIFT, NORMAL, Recursion, Solution, history_attached, iterate
-from jali.solvers.scaling import scaled, unscaled
+from jali.solvers.recursion import NORMAL, Recursion, Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
@@ -59,6 +54,7 @@ def cg(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for a Hermitian positive definite A.
 
@@ -79,254 +75,122 @@ def cg(
         callback: called with x after each iteration, or with `check_interval` whenever the host checks.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.
         check_interval: so many iterations are recorded as a graph (`jali.graph`), for which A is called without anything being
-            computed, and the host checks at the end of each. If left out: 8 for fields on one device whose operator can be recorded and
-            no callback, else 1, without graphs. The result does not depend on it.
+            computed, and the host checks at the end of each. If left out: 8 for fields whose operator can be recorded and no callback, fewer where
+            the end is near, else 1, without graphs. The result does not depend on it.
+        inner: the operator and the format of a recursion in few bits, whose residual is replaced by that of A when it has fallen far enough:
+            `Inner(few, like)`. Iterations are those of the recursion; A is applied once for each update.
 
     Raises:
-        SolverError: no convergence, or |b - A x| is more than ten times the recursion's value; A is not positive definite, not
-            Hermitian, or produced infinities or nan. The message names which of these was measured, or rounding
-            or the condition number as the cause.
+        SolverError: no convergence; stagnation; |b - A x| stays above the tolerance, below what rounding allows; A is not positive definite, not
+            Hermitian, or produced infinities or nan. The message names which of these was measured, or the condition number as the cause. It has the
+            `history` of the residuals.
         ParameterError: impossible tolerance or bound; vectors of an unsupported type.
         LayoutError: b and x0 do not fit together.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
-    begun = time.perf_counter()
-    vectors = vectors_of("cg: b", b)
-    if not (callable(A) or is_operator(A)):
-        raise ParameterError(
-            f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
-        )
-    check_tolerances("cg", rtol=rtol, atol=atol)
-    if rtol >= 1 or rtol == atol == 0:
-        raise ParameterError(
-            f"cg: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
-        )
-    if M is not None:
-        check_arguments("cg", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-        return solved(
-            PreconditionedCG(A, b, x0, M, rtol, atol), maxiter, must_converge, check_interval, callback
-        )
-    if callback is not None and not callable(callback):
-        raise ParameterError(f"cg: a callback is a function of x, not {value_shown(callback)}")
-    for name, value in (("maxiter", maxiter), ("check_interval", check_interval)):
-        if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
-            raise ParameterError(f"cg: {name} is a positive whole number, not {value_shown(value)}")
-    if check_interval is not None and check_interval > 1 and not vectors.repeats(b):
-        raise ParameterError(
-            f"check_interval={check_interval}, but operations on these vectors cannot be recorded"
-        )
-    if is_operator(A):
-        b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
-    if x0 is not None:
-        check_alike("cg: x0", x0, "b", b)
-    vectors.epsilon(b)  # refuses whole numbers
-    refuse_batches_in_lists("cg", b)
-    whole_batch = getattr(b, "batch", None) is not None and joins_members(A)
-    if whole_batch:
-        vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]
-    elif getattr(b, "batch", None) is not None:
-        if callback is not None:
-            raise ParameterError("cg: a batch is solved without a callback")
-        return cg_of_batch(A, b, x0, rtol, atol, maxiter, must_converge, check_interval, begun)
-    b, x0, size, factors = scaled(vectors, b, x0)
-    if not math.isfinite(size):
-        raise _not_finite(b=b)
-    if size == 0:
-        return Solution(vectors.like(b), 0, [0.0], 0.0, True)
-
-    run = _Run(A, vectors, b, x0, size, max(float(rtol), math.prod(factors, start=float(atol)) / size))
-    turns = check_interval or (1 if callback is not None else vectors.check_interval(b))
-
-    def after() -> None:
-        if callback is not None:
-            callback(unscaled(vectors, run.x, factors))
-
-    with history_attached(lambda: list(run.residuals)):
-        turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None, after)
-    residual = run.true_residual()
-    exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
-    seconds = time.perf_counter() - begun
-    found = Solution(
-        unscaled(vectors, run.x, factors),
-        run.iterations,
-        run.residuals,
-        residual,
-        run.converged and exact,
-        turns,
-        seconds,
+    check_arguments("cg", rtol, atol, maxiter=maxiter, check_interval=check_interval)
+    run = (
+        ConjugateGradients(A, b, x0, rtol, atol, inner)
+        if M is None
+        else PreconditionedCG(A, b, x0, M, rtol, atol, inner)
     )
-    if must_converge and not found.converged:
-        raise SolverError(run.failure(rtol, residual), run.residuals)
-    return found
+    return solved(run, maxiter, must_converge, check_interval, callback)
 
 
-def _measured(cause: Callable[..., str], *arguments: Any) -> str:
-    """A cause of failure. None is found where the vectors, the last argument is one, have batches: what measures knows single vectors."""
-    return cause(*arguments) if getattr(arguments[-1], "batch", None) is None else ""
+def _ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
+    return where(going(rr, size, tolerance), new / old, 0.0)
 
 
-def _not_finite(**vectors: Any) -> SolverError:
-    if any(getattr(x, "batch", None) is not None for x in vectors.values()):
-        return SolverError(
-            f"cg: {' or '.join(vectors)} has infinities or nan, or numbers whose squares overflow"
-        )
-    return not_finite("cg", **vectors)
+def _kept_ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
+    """The ratio; 1 where the recursion waits for its update, since its direction stays."""
+    return where(going(rr, size, tolerance), new / old, 1.0)
 
 
-class _Run(Recursion):
-    """A solve under way, to a tolerance relative to |b|, which is `size`."""
+def _once(rr: Any, size: Any, tolerance: Any) -> Any:
+    return where(going(rr, size, tolerance), 1.0, 0.0)
 
-    def __init__(
-        self,
-        A: Any,
-        vectors: Vectors,
-        b: Any,
-        x0: Any,
-        size: float,
-        tolerance: float,
-    ):
-        x = vectors.like(b) if x0 is None else started(x0, b)
-        q = None if is_operator(A) else vectors.like(b)
-        super().__init__(
-            function_of("the operator", A, q),
-            apply_inner_of("the operator", A, vectors, q),
-            vectors,
-            x,
-            vectors.copy(b),
-        )
-        self.b = b
-        self.size = size
-        self.tolerance = tolerance
-        self.begin(b, size * size if x0 is None else None)
-        if not math.isfinite(self.rr):
-            raise _not_finite(**{"x0": x, "A x0": self.q})
-        self.residuals = [math.sqrt(self.rr) / size]
-        self.squares, self.curvatures = [self.rr], list[float]()
-        self.least, self.grew, self.hermitian = self.residuals[0], 0, False
-        self.iterations = 0
 
-    @property
-    def converged(self) -> bool:
-        return self.residuals[-1] <= self.tolerance
+class ConjugateGradients(Krylov):
+    """The direction p, and q = A p with its inner product with p, which the operator may give."""
 
-    def true_residual(self) -> float:
-        return math.sqrt(self.residual(self.b)) / self.size
+    name = "cg"
 
-    def iterate(self) -> None:
-        """One iteration, with numbers of the host."""
-        pq = self.curvature()
-        self.check(pq.real, self.rr)
-        # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
-        if self.iterations == 0 and isinstance(pq, complex):
-            allowed = math.sqrt(self.vectors.epsilon(self.b) * self.rr * self.vectors.norm2(self.q))
-            if abs(pq.imag) > allowed:
-                raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
-        self.advance(self.rr / pq.real)  # a positive finite number
-        self.count()
-
-    def count(self) -> None:
-        self.iterations += 1
-        self.squares.append(self.rr)
-        self.residuals.append(math.sqrt(self.rr) / self.size)
-        self.least = min(self.least, self.residuals[-1])
-        if not self.grew and self.residuals[-1] > SUSPICIOUS * self.least:
-            self.grew = self.iterations
-            self._measure_growth()
-
-    def _measure_growth(self) -> None:
-        """Residuals of a Hermitian positive operator may grow, too, so the first that does makes the operator be measured."""
-        if cause := _measured(not_hermitian, self.forward, self.b):
-            raise SolverError(
-                f"iteration {self.grew}: |r|/|b| has grown to {self.residuals[-1]:.3g} from {self.least:.3g}: {cause}; {NORMAL}"
+    def begin(self, rr: np.ndarray) -> list[Any]:
+        if not hasattr(self, "p"):
+            self.p = self.vectors.like(self.b)
+            self.q = None if is_operator(self.A) else self.vectors.like(self.b)
+            forward = function_of("the operator", self.A, self.q)
+            self.apply_inner = apply_inner_of("the operator", self.A, self.vectors, self.q)
+            self.diagnosis = (
+                None
+                if np.ndim(rr)
+                else Diagnosis(
+                    forward, self.vectors, self.b, float(rr) / self._unit(), float(self.true_sizes)
+                )
             )
-        self.hermitian = True
+        self.vectors.update([(self.p, 0, [(1, self.r)])])
+        return [rr]
 
-    def check(self, value: float, rr: float) -> None:
-        """Raises SolverError unless p^dagger A p is positive and finite."""
-        at = f"iteration {self.iterations + 1}"
-        if not (math.isfinite(value) and math.isfinite(rr)):
-            cause = _measured(gives_bad_numbers, "the operator", self.forward, self.b) or (
-                "infinities or nan come out of finite numbers: they overflow"
-            )
-            raise SolverError(f"{at}: p^dagger A p = {value} with |r|^2 = {rr:.3g}: {cause}")
-        self.curvatures.append(value)
-        if value <= 0:
-            cause = _measured(not_hermitian, self.forward, self.b)
-            cause = f"{cause}; {NORMAL}" if cause else self._spectrum()
-            raise SolverError(f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: {cause}")
+    def step(self, rr: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        size, tolerance = self.size, self.tolerance
+        self.q, curvature = self.apply_inner(self.p, self.waits)
+        alpha = computed(_ratio, rr, curvature.real, rr, size, tolerance)
+        new = self.update((self.r, 1, [(-alpha, self.q)]), norm=True)
+        along = (self.x, 1, [(alpha, self.p)])
+        if self.outer is None:
+            self.update(along, (self.p, computed(_ratio, new, rr, rr, size, tolerance), [(1, self.r)]))
+        else:
+            weight = computed(_kept_ratio, new, rr, rr, size, tolerance)
+            once = computed(_once, rr, size, tolerance)
+            self.update(along, (self.p, weight, [(once, self.r)]))
+        return [new], [new], [curvature]
 
-    def _spectrum(self) -> str:
-        """A diagnosis of a Hermitian operator by the recursion's eigenvalues; empty where it is positive and not singular."""
-        low, high = ritz_values(self.curvatures, self.squares)
-        epsilon = self.vectors.epsilon(self.b)
-        between = f"eigenvalues reach from {low:.3g} or less to {high:.3g} or more"
-        if low < -math.sqrt(epsilon) * abs(high):
-            return f"the operator is not positive definite: {between}; {NORMAL}"
-        if low <= 10 * epsilon * high or self.curvatures[-1] <= 0:
-            return (
-                f"the operator is singular up to rounding in {self.vectors.precision(self.b)}: {between}; b may have no part in its null "
-                "space: take that out, or add a small multiple of the identity"
-            )
-        return ""
+    def release(self) -> None:
+        self.vectors.update([(self.p, 1, [(-1, self.r)])])
 
-    def failure(self, rtol: float, residual: float) -> str:
-        """The message of a solve that gave up, with its likely cause."""
-        precision, epsilon = self.vectors.precision(self.b), self.vectors.epsilon(self.b)
-        if self.converged:
-            return (
-                f"|r|/|b| is {self.residuals[-1]:.3g} after {self.iterations} iterations as the recursion knows it, but |b - A x|/|b| is "
-                f"{residual:.3g}: the tolerance {self.tolerance:.3g} is below what rounding in {precision} allows for this operator; ask for "
-                f"{2 * residual:.1g} or more"
-            )
-        said = (
-            f"no convergence to {self.tolerance:g} in {self.iterations} iterations: |r|/|b| is {self.residuals[-1]:.3g}, its smallest "
-            f"value was {self.least:.3g}; "
-        )
-        cause = "" if self.hermitian else _measured(not_hermitian, self.forward, self.b)
-        if cause:
-            return f"{said}{cause}; {NORMAL}"
-        if cause := self._spectrum():
-            return said + cause
-        if self.tolerance < epsilon:
-            return f"{said}the tolerance is below rounding in {precision}, {epsilon:.2g}"
-        low, high = ritz_values(self.curvatures, self.squares)
-        return f"{said}the condition of the operator is {high / low:.2g} or more: allow more iterations (maxiter)"
+    def resume(self, rr: np.ndarray, ratio: np.ndarray) -> None:
+        """The last direction is made orthogonal to r, as it was to the r of the recursion."""
+        product = np.asarray(self.vectors.inner(self.r, self.p))
+        common = np.where(rr > 0, product / np.where(rr > 0, rr, 1.0), 0.0)
+        self.update((self.p, of_host(ratio), [(of_host(1 - ratio * common), self.r)]))
+        self.set_numbers([rr])
 
+    def check(self, *watched: np.ndarray) -> None:
+        (curvature,) = watched
+        if self.diagnosis is None:
+            self.refuse_bad("p^dagger A p", curvature)
+            if np.any(wrong := self.going & ~(np.real(curvature) > 0)):
+                raise self.error(
+                    wrong,
+                    f"p^dagger A p is not positive: the operator is singular, not positive definite or not Hermitian; {NORMAL}",
+                )
+        elif self.going:
+            unit = self._unit()
+            cause = self.diagnosis.wrong(float(np.real(curvature)) / unit, float(self.squares) / unit)
+            if cause:
+                raise self.error(self.going, cause, measured=False)
+        if self.iterations == 0 and np.iscomplexobj(curvature):
+            # rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise
+            allowed = self.vectors.epsilon(self.b) * self.sizes**2 * self.history[0] ** 2
+            allowed = np.sqrt(allowed * np.asarray(self.vectors.norm2(self.q)))
+            if np.any(wrong := self.going & (np.abs(np.imag(curvature)) > allowed)):
+                raise self.error(
+                    wrong,
+                    f"p^dagger A p = {curvature[wrong].flat[0]:.6g} is not real: the operator is not Hermitian",
+                    measured=False,
+                )
 
-class _Repeated:
-    """So many iterations of a run as a graph."""
+    def _unit(self) -> float:
+        """The square of the recursion's scale."""
+        return float((self.sizes / self.true_sizes) ** 2)
 
-    def __init__(self, run: _Run, turns: int):
-        self.run = run
-        self.turns = turns
-        self.rr = run.vectors.number(run.b, run.rr)
-        self.graph = run.vectors.graph(run.b, self._step)
+    def count(self, rr: np.ndarray) -> None:
+        super().count(rr)
+        if self.diagnosis is not None and (cause := self.diagnosis.grown(float(self.squares) / self._unit())):
+            raise self.error(np.asarray(True), cause, measured=False)
 
-    def _step(self) -> list[Any]:
-        """p^dagger A p and |r|^2 of each iteration."""
-        run, history, rr = self.run, [], self.rr
-        for _ in range(self.turns):
-            curvature = run.curvature(wait=False).real
-            goes_on = rr.sqrt() / run.size > run.tolerance  # else a step of length zero
-            step = goes_on.where(rr / curvature, 0.0)
-            found = run.descend(step, wait=False)
-            run.turn(step, goes_on.where(found / rr, 0.0))
-            history += [curvature, found]
-            rr = found
-        self.rr.assign(rr)
-        return history
-
-    def iterate(self) -> None:
-        """As many iterations of the run, up to the last one that is needed."""
-        run = self.run
-        self.graph.run()
-        numbers = self.graph.read()
-        for curvature, rr in zip(numbers[::2], numbers[1::2], strict=True):
-            run.check(curvature, run.rr)
-            run.rr = rr
-            run.count()
-            if run.converged:
-                return
+    def cause(self) -> str:
+        return "" if self.diagnosis is None else self.diagnosis.slow(float(self.tolerances))
 
 
 # --- in the manner of pylops ------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import Krylov, check_arguments, computed, length, part, solved
+from jali.solvers.elementwise import computed, length, part
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import into_of
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 
@@ -25,10 +27,20 @@ class GCR(Krylov):
 
     name = "gcr"
 
-    def __init__(self, A: Any, b: Any, x0: Any, M: Any, restart: int, rtol: float, atol: float):
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        M: Any,
+        restart: int,
+        rtol: float,
+        atol: float,
+        inner: Inner | None = None,
+    ):
         self.steps = restart
         self.M = M
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "p"):
@@ -75,6 +87,7 @@ def gcr(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any A whose Hermitian part is definite, by generalised conjugate residuals.
 
@@ -94,7 +107,7 @@ def gcr(
     """
     check_arguments("gcr", rtol, atol, maxiter=maxiter, check_interval=check_interval, restart=restart)
     return solved(
-        GCR(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol),
+        GCR(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

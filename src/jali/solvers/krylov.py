@@ -6,7 +6,8 @@ has converged takes steps of length zero, so its solution does not depend on the
 after some: it stops, or raises for what it sees.
 
 An end is honest: where the recursion says that a member has converged, b - A x is computed; where that is larger than the tolerance, the
-recursion starts again from it, as long as this helps.
+recursion starts again from it, as long as this helps. With an `Inner` the recursion has few bits, and b - A x is computed in many, whenever a rule
+says so (`reliable.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite, not_hermitian
+from jali.solvers.elementwise import assign, read
 from jali.solvers.operators import (
     into_of,
     is_operator,
@@ -32,6 +34,7 @@ from jali.solvers.operators import (
     widened,
 )
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import STRIKES, Inner, Outer
 from jali.solvers.scaling import bound, scaled, unscaled
 from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
@@ -41,73 +44,21 @@ TOGETHER = 8  # iterations of a graph, as long as a step has no more
 PATIENCE = 200  # iterations in which the smallest residual falls by a tenth, or a solve has stagnated
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
-    """a where the condition holds, else b: of numbers of the host or of a device."""
-    return condition.where(a, b) if hasattr(condition, "where") else np.where(condition, a, b)
-
-
-def sqrt(x: Any) -> Any:
-    """The root, of numbers of the host or of a device."""
-    return x.sqrt() if hasattr(x, "sqrt") else np.sqrt(x)
-
-
-def going(rr: Any, size: Any, tolerance: Any) -> Any:
-    """Whether |r| / |b| is above the tolerance."""
-    return sqrt(rr) / size > tolerance
-
-
-def ratio(above: Any, below: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """above / below, zero where a member has converged, or there is nothing to divide by."""
-    return where(going(rr, size, tolerance) & (abs(below) > 0), above / below, 0.0)
-
-
-def part(product: Any, square: Any) -> Any:
-    """product / square, zero where the square is."""
-    return where(square > 0, product / square, 0.0)
-
-
-def length(product: Any, square: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """product / square, zero where the square is, or a member has converged."""
-    return where(going(rr, size, tolerance) & (square > 0), product / square, 0.0)
-
-
-def if_going(value: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """The value, zero where a member has converged."""
-    return where(going(rr, size, tolerance), value, 0.0)
-
-
-def kept(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """The new number; where a member has converged the old one, by which something may divide."""
-    return where(going(rr, size, tolerance), new, old)
-
-
-def _read(value: Any) -> np.ndarray:
-    """A number, or an array of them, on the host."""
-    if hasattr(value, "is_complex"):
-        value = complex(value) if value.is_complex else float(value)
-    return np.asarray(value)
-
-
-def computed(function: Callable[..., Any], *numbers: Any) -> Any:
-    """The function of numbers; of arrays on a device by one kernel."""
-    if hasattr(numbers[0], "elementwise"):
-        return numbers[0].elementwise(function, *numbers)
-    with np.errstate(all="ignore"):  # what is not finite is found when it is read
-        return function(*(np.asarray(x) if isinstance(x, int | float | complex) else x for x in numbers))
-
-
 class Krylov:
     """A solve under way: x, the residual r, and for each member of a batch the numbers that one step leaves for the next.
 
-    `name` is that of the function; `steps` are the iterations of one `step`, each with its residual.
+    `name` is that of the function; `steps` are the iterations of one `step`, each with its residual. `b` is a vector of the format that the
+    recursion has, `A` its operator and `apply` the function that writes A p into q. Where it has few bits, `outer` has the rest.
     """
 
     name: ClassVar[str]
     steps = 1
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
 
-    def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float):
+    def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
         name = self.name
+        if inner is not None and not isinstance(inner, Inner):
+            raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
         vectors = vectors_of(f"{name}: b", b)
         if is_operator(A):
             b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
@@ -119,6 +70,7 @@ class Krylov:
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
         self.vectors, self.batch, self.b = vectors, batch, b  # the recursion's b is scaled below
+        self.A, self.outer = A, None
         self.apply = into_of("the operator", A, vectors)
         b, x0, size, self.factors = scaled(vectors, b, x0)
         if not np.all(np.isfinite(size)):
@@ -127,20 +79,31 @@ class Krylov:
         self.stay = vectors.repeats(b)  # numbers are those of a device, or of the host as it keeps them
         zero = squares == 0
         self.sizes = np.sqrt(np.where(zero, 1.0, squares))
+        self.true_sizes = self.sizes  # of b; `sizes` are those of b in the recursion's scale
         self.tolerances = np.maximum(rtol, bound(atol, size, self.factors) / self.sizes)
-        self.x = vectors.like(b) if x0 is None else started(x0, b)
-        self.r = vectors.copy(b)
+        self.limits = self.tolerances  # below which the recursion waits
+        self.complex = bool(np.iscomplexobj(vectors.inner(b, b)))
+        if inner is None:
+            self.x = vectors.like(b) if x0 is None else started(x0, b)
+            self.r = vectors.copy(b)
+        else:
+            self.outer = Outer(self, A, b, x0, inner)
+            self.A, self.apply = inner.A, into_of("the inner operator", inner.A, vectors)
+            self.b = self.r
         rr = squares if x0 is None else self.true_squares()
         if not np.all(np.isfinite(rr)):
-            raise self._not_finite(rr, x0=self.x)
-        self.complex = bool(np.iscomplexobj(vectors.inner(b, b)))
-        self.size, self.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
+            raise self._not_finite(rr, x0=self.solution)
         self.history = [np.sqrt(rr) / self.sizes]
         self.going = self.history[0] > self.tolerances
         self.counts = np.zeros(np.shape(rr), int)  # iterations of each member
-        self.iterations = 0
+        self.squares = rr  # |r|^2 of the recursion
+        self.iterations, self.since = 0, 0  # of all, and when the recursion began
         self.best, self.improved = self.history[0], 0
         self.numbers: list[Any] = []
+        self.size, self.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
+        if self.outer is not None:
+            self.outer.tolerance = self.kept(self.tolerances)
+            rr, _ = self._handed_over(rr)
         self.start(rr)
 
     # ---- what a solver states ----------------------------------------------------------------------------
@@ -163,6 +126,13 @@ class Krylov:
         """Why a solve may have failed, measured after it has; empty where nothing is found."""
         return ""
 
+    def release(self) -> None:
+        """Called before r is replaced by an update."""
+
+    def resume(self, rr: np.ndarray, ratio: np.ndarray) -> None:
+        """Goes on after r has been replaced, which has these |r|^2, and is that of before times `ratio`, but for rounding."""
+        self.start(rr)
+
     def refuse_bad(self, what: str, value: np.ndarray, of: str = "the operator") -> None:
         """Raises SolverError where this number of a step, which comes of `of`, is infinite or nan, for a member that goes on."""
         if np.any(wrong := self.going & ~np.isfinite(value)):
@@ -177,7 +147,7 @@ class Krylov:
     def ends(self, squares: list[Any]) -> bool:
         """Whether a step may stop after these |r|^2: all members have converged, or `maxiter` is reached. For numbers of the host."""
         residuals = np.sqrt(np.asarray(squares[-1], float)) / self.sizes
-        return bool(np.all(residuals <= self.tolerances)) or self.iterations + len(squares) >= self.maxiter
+        return bool(np.all(residuals <= self.limits)) or self.iterations + len(squares) >= self.maxiter
 
     def cause_of_hermitian(self) -> str:
         """That the operator is not Hermitian, for the `cause` of a solver that needs one."""
@@ -213,34 +183,105 @@ class Krylov:
 
     def start(self, rr: np.ndarray) -> None:
         """The recursion from r with these |r|^2, and from no numbers of before."""
-        self.numbers = [self.kept(value) for value in self.begin(rr)]
+        self.set_numbers(self.begin(rr))
 
-    def run(self) -> tuple[list[Any], list[Any]]:
-        """A step; the numbers are then those that it left."""
-        new, squares, watched = self.step(*self.numbers)
-        if self.stay:
-            for number, value in zip(self.numbers, new, strict=True):
-                number.assign(value)
+    def set_numbers(self, values: list[Any]) -> None:
+        """The numbers that the next step takes, where graphs find them."""
+        self._keep(self.numbers, values)
+
+    def go_on(self, squares: np.ndarray, missing: np.ndarray) -> None:
+        """The recursion of the members that miss the tolerance, from the true r with these |r|^2."""
+        residuals = np.sqrt(squares) / self.true_sizes
+        self.going = missing
+        self.history[-1] = np.where(missing, residuals, self.history[-1])
+        self.best = np.where(missing, residuals, self.best)
+        self.improved = self.since = self.iterations
+        if self.outer is None:
+            self.squares = squares
+            self.start(squares)
         else:
-            self.numbers = new
-        return squares, watched
+            self.release()
+            self.resume(*self._handed_over(squares))
+
+    def _handed_over(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """r of the outer solve as that of the recursion, with the bounds for it."""
+        outer = self.outer
+        assert outer is not None
+        rr, ratio = outer.hand_over(self, squares)
+        scale = outer.scale
+        assert scale is not None
+        self.sizes, self.squares = self.true_sizes * scale, rr
+        numbers = outer.rule.begin(self, np.sqrt(squares) / self.true_sizes)
+        if self.stay:
+            self.size.assign(self.kept(self.sizes))
+        else:
+            self.size = self.kept(self.sizes)
+        self._keep(outer.numbers, numbers)
+        self._set_limit(outer.rule.bound(self, outer.numbers, self.kept(rr))[1])
+        self.limits = read(self.tolerance)
+        return rr, ratio
+
+    def _set_limit(self, limit: Any) -> None:
+        if self.stay:
+            self.tolerance.assign(limit)
+        else:
+            self.tolerance = np.asarray(limit)
+
+    def run(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """A step; the numbers are then those that it left. Returns |r|^2, what `check` looks at, and the bound of a rule."""
+        new, squares, watched = self.step(*self.numbers)
+        self._leave(self.numbers, new)
+        if self.outer is None:
+            return squares, watched, []
+        kept, limit = self.outer.rule.bound(self, self.outer.numbers, squares[-1])
+        self._leave(self.outer.numbers, kept)
+        self._set_limit(limit)
+        return squares, watched, [limit]
+
+    def _keep(self, numbers: list[Any], values: list[Any]) -> None:
+        """Gives these numbers values of the host; makes them where there are none."""
+        found = [self.kept(value) for value in values]
+        if self.stay and numbers:
+            assign(numbers, found)
+        else:
+            numbers[:] = found
+
+    def _leave(self, numbers: list[Any], values: list[Any]) -> None:
+        if self.stay:
+            assign(numbers, values)
+        else:
+            numbers[:] = values
 
     def iterate(self) -> None:
         """A step, and what the host makes of it."""
         self.note(*self.run())
 
-    def note(self, squares: list[Any], watched: list[Any]) -> None:
+    def note(self, squares: list[Any], watched: list[Any], limit: list[Any]) -> None:
         """Reads what a step gave, counts its iterations up to the last one that is needed, and raises for what is wrong."""
-        found = [_read(rr) for rr in squares]
+        found = [read(rr) for rr in squares]
+        limits = read(limit[0]) if limit else self.limits
         going = self.going
         with np.errstate(invalid="ignore"):  # a step that ended in a solution may have divided by nothing
-            self.going = going & ~(np.sqrt(np.abs(found[-1])) / self.sizes <= self.tolerances)
-        self.check(*map(_read, watched))
+            self.going = going & ~(np.sqrt(np.abs(found[-1])) / self.sizes <= limits)
+        self.check(*map(read, watched))
         self.going = going
         for rr in found:
             if self.converged:
                 return
+            if rr is found[-1]:
+                self.limits = limits
             self.count(rr)
+
+    def remaining(self) -> float:
+        """In how many iterations the recursion is likely to wait, by how fast it went since it began."""
+        done = self.iterations - self.since
+        if done < 4 or not self.going.any():
+            return math.inf
+        with np.errstate(all="ignore"):
+            now, first = self.history[-1][self.going], self.history[self.since][self.going]
+            rate = np.log(first / now) / done
+            left = np.log(now / np.broadcast_to(self.limits, self.going.shape)[self.going]) / rate
+        return float(np.max(np.where(rate > 0, left, math.inf)))
 
     def count(self, rr: np.ndarray) -> None:
         """Notes an iteration that gave these |r|^2."""
@@ -250,13 +291,14 @@ class Krylov:
                 f"|r|^2 is {rr[wrong].flat[0]}: the operator gave infinities or nan, or numbers overflow",
             )
         now = np.where(self.going, np.sqrt(np.abs(rr)) / self.sizes, self.history[-1])
+        self.squares = np.where(self.going, rr, self.squares)
         self.history.append(now)
         self.iterations += 1
         self.counts += self.going
         if np.any(now < 0.9 * self.best):
             self.improved = self.iterations
             self.best = np.minimum(self.best, now)
-        self.going = self.going & (now > self.tolerances)
+        self.going = self.going & (now > self.limits)
         self.stagnates = bool(self.going.any()) and self.iterations - self.improved > self.patience
         if self.stagnates and self.must_converge:
             raise self.error(
@@ -270,12 +312,37 @@ class Krylov:
         return not self.going.any()
 
     def true_squares(self) -> np.ndarray:
-        """|b - A x|^2, with r = b - A x."""
+        """|b - A x|^2 of what has been found, with r = b - A x, in the precision of b."""
+        if self.outer is not None:
+            return self.outer.squares(self)
         self.apply(self.x, self.r)
         found = self.vectors.update([(self.r, -1, [(1, self.b)])], norm=True)
         return np.asarray(found, float)
 
+    @property
+    def solution(self) -> Any:
+        """x in the precision of b, of the scaled b."""
+        return self.x if self.outer is None else self.outer.solution(self)
+
     # ---- ends --------------------------------------------------------------------------------------------
+
+    def lost(self, residual: float, missing: np.ndarray) -> str:
+        """That this true residual is not lowered by restarts, and why."""
+        epsilon = self.vectors.epsilon(self.b if self.outer is None else self.outer.b)
+        precision = self.vectors.precision(self.b if self.outer is None else self.outer.b)
+        below = (
+            f"the tolerance {np.max(self.tolerances[missing]):.3g} is below what rounding in {precision} allows for this operator, or "
+            f"the storage of its vectors; ask for {2 * residual:.1g} or more"
+        )
+        lost = (
+            "the operator or the preconditioner is not linear, or changes its argument, or the solver is not for it"
+            if self.outer is None
+            else "the inner operator is another one than A, or its format is too inaccurate for the condition of A"
+        )
+        why = below if residual < math.sqrt(math.sqrt(epsilon)) else f"the recursion has lost it: {lost}"
+        if self.outer is not None and residual > 1e4 * epsilon:
+            why = f"the recursion has lost it: {lost}"
+        return f"|b - A x|/|b| is {residual:.3g} and restarts no longer lower it, after {self.iterations} iterations: {why}"
 
     def _not_finite(self, squares: np.ndarray, **vectors: Any) -> SolverError:
         if self.batch is None and getattr(self.b, "batch", None) is None:
@@ -285,14 +352,14 @@ class Krylov:
             f"{' or '.join(vectors)} has infinities or nan, or numbers whose squares overflow",
         )
 
-    def error(self, wrong: np.ndarray, what: str) -> SolverError:
-        """The error of these members, with the residuals so far."""
+    def error(self, wrong: np.ndarray, what: str, measured: bool = True) -> SolverError:
+        """The error of these members, with the residuals so far, and with a cause where it is `measured`."""
         of = ""
         if self.batch is not None:
             members = np.flatnonzero(wrong).tolist()
             of = f", member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))} of the batch"
         history = getattr(self, "history", [])
-        cause = self.cause() if history else ""
+        cause = self.cause() if history and measured else ""
         return SolverError(
             f"{self.name}{of}: {what}{cause and '; '}{cause}", [one.tolist() for one in history]
         )
@@ -307,9 +374,10 @@ class _Repeated:
         self.graph = run.vectors.graph(run.b, self._steps)
 
     def _steps(self) -> list[Any]:
-        """|r|^2 of the iterations and what is looked at, step by step."""
+        """|r|^2 of the iterations, what is looked at, and the bound of a rule, step by step."""
         found = [self.run.run() for _ in range(self.turns)]
-        return [number for squares, watched in found for number in (*squares, *watched)]
+        self.counts = [len(part) for part in found[0]]
+        return [number for parts in found for part in parts for number in part]
 
     def iterate(self) -> None:
         """As many steps of the run, up to the last one that is needed."""
@@ -319,8 +387,8 @@ class _Repeated:
         for k in range(self.turns):
             if self.run.converged:
                 return
-            found = numbers[k * each : (k + 1) * each]
-            self.run.note(found[: self.run.steps], found[self.run.steps :])
+            found = iter(numbers[k * each : (k + 1) * each])
+            self.run.note(*([next(found) for _ in range(count)] for count in self.counts))
 
 
 def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
@@ -357,29 +425,34 @@ def solved(
     # of graphs on hosts, too: they save what Python does between the kernels of a step
     turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
     last = np.full(np.shape(run.sizes), math.inf)
-    graph: _Repeated | None = None
+    graphs: dict[int, _Repeated] = {}
+    strikes = 0
     while True:
-        first = True
+        first = not graphs
         while not run.converged and not run.stagnates and run.iterations < maxiter:
-            if turns > 1 and not first and run.iterations + turns * run.steps <= maxiter:
+            together = turns
+            if check_interval is None and run.remaining() < turns * run.steps:
+                together = max(1, turns // 4)  # what a graph does after the last iteration is lost
+            if turns > 1 and not first and run.iterations + together * run.steps <= maxiter:
                 try:
-                    graph = graph or _Repeated(run, turns)
+                    if together not in graphs:
+                        graphs[together] = _Repeated(run, together)
                 except RecordingError:
                     if check_interval is not None:
                         raise
                     turns = 1
                     continue
-                graph.iterate()
+                graphs[together].iterate()
             else:
                 run.iterate()  # it makes the kernels
             first = False
             if callback is not None:
-                callback(unscaled(vectors, run.x, run.factors))
+                callback(unscaled(vectors, run.solution, run.factors))
         if not run.iterations:
             residuals = run.history[0]
             break
         squares = run.true_squares()
-        residuals = np.sqrt(squares) / run.sizes
+        residuals = np.sqrt(squares) / run.true_sizes
         if np.any(wrong := ~np.isfinite(residuals)):
             raise run.error(
                 wrong, "b - A x has infinities or nan: the operator gave such numbers, or x was changed"
@@ -387,33 +460,20 @@ def solved(
         missing = residuals > run.tolerances
         if not run.converged or not missing.any():
             break
-        if not np.any(missing & (residuals < LEAST_GAIN * last)):
+        strikes = 0 if np.any(missing & (residuals < LEAST_GAIN * last)) else strikes + 1
+        if strikes >= (1 if run.outer is None else STRIKES):
             if must_converge:
-                largest, epsilon = residuals[missing].max(), vectors.epsilon(run.b)
-                why = (
-                    f"the tolerance {np.max(run.tolerances[missing]):.3g} is below what rounding in {vectors.precision(run.b)} allows for this operator, or "
-                    "the storage of its vectors"
-                    if largest < math.sqrt(math.sqrt(epsilon))
-                    else "the recursion has lost it: the operator or the preconditioner is not linear, or changes its argument, or the solver is not for it"
-                )
-                raise run.error(
-                    missing,
-                    f"|b - A x|/|b| is {largest:.3g} and restarts no longer lower it, after {run.iterations} iterations: {why}",
-                )
+                raise run.error(missing, run.lost(residuals[missing].max(), missing))
             break
-        last, run.going = np.where(missing, residuals, last), missing
-        run.history[-1] = np.where(missing, residuals, run.history[-1])
-        run.best = np.where(missing, residuals, run.best)
-        run.improved = run.iterations
-        run.start(squares)
-        graph = None
+        last = np.where(missing, residuals, last)
+        run.go_on(squares, missing)
     converged = residuals <= run.tolerances
     if must_converge and not converged.all():
         raise run.error(
             ~converged,
             f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}",
         )
-    x = unscaled(vectors, run.x, run.factors)
+    x = unscaled(vectors, run.x if run.outer is None else run.outer.x, run.factors)
     seconds = time.perf_counter() - begun
     history = np.array(run.history)
     if run.batch is None:

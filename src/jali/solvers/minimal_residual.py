@@ -12,8 +12,10 @@ from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import Krylov, check_arguments, computed, length, solved
+from jali.solvers.elementwise import computed, length
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 
@@ -22,9 +24,11 @@ class MR(Krylov):
 
     name = "mr"
 
-    def __init__(self, A: Any, b: Any, x0: Any, omega: float, rtol: float, atol: float):
+    def __init__(
+        self, A: Any, b: Any, x0: Any, omega: float, rtol: float, atol: float, inner: Inner | None = None
+    ):
         self.omega = omega
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "t"):
@@ -54,6 +58,7 @@ def mr(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any A whose Hermitian part is definite, by minimal residuals.
 
@@ -68,4 +73,6 @@ def mr(
     check_arguments("mr", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     if isinstance(omega, bool) or not isinstance(omega, int | float) or not 0 < omega < 2:
         raise ParameterError(f"mr: omega is a number between 0 and 2, not {value_shown(omega)}")
-    return solved(MR(A, b, x0, float(omega), rtol, atol), maxiter, must_converge, check_interval, callback)
+    return solved(
+        MR(A, b, x0, float(omega), rtol, atol, inner), maxiter, must_converge, check_interval, callback
+    )

@@ -13,8 +13,10 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import Krylov, check_arguments, computed, going, if_going, solved, sqrt, where
+from jali.solvers.elementwise import computed, going, if_going, sqrt, where
+from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
 from jali.solvers.solver import MAXITER
 
 
@@ -131,6 +133,7 @@ def minres(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular Hermitian A, by minimal residuals.
 
@@ -142,4 +145,4 @@ def minres(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("minres", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(MINRES(A, b, x0, rtol, atol), maxiter, must_converge, check_interval, callback)
+    return solved(MINRES(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)

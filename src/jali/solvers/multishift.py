@@ -29,17 +29,19 @@ from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.causes import not_finite
-from jali.solvers.conjugate_gradient import _Run, cg
+from jali.solvers.conjugate_gradient import cg
+from jali.solvers.diagnosis import Diagnosis
 from jali.solvers.operators import (
     Function,
     apply_inner_of,
+    forward_of,
     function_of,
     has_batch,
     is_operator,
     joins_members,
     widened,
 )
-from jali.solvers.recursion import Solution, iterate
+from jali.solvers.recursion import Recursion, Solution, iterate
 from jali.solvers.scaling import scaled, unscaled
 from jali.solvers.solver import MAXITER, check_tolerances
 from jali.vectors import Vectors, vectors_of
@@ -197,7 +199,7 @@ def multishift_cg(
     all_found = MultiShiftSolution(sigmas, tuple(replace(one, seconds=seconds) for one in solutions))
     if must_converge and not all_found.converged:
         histories = [one.residuals for one in solutions]
-        raise SolverError(_failure(run, all_found, rtol, maxiter, refine), histories)
+        raise SolverError(_failure(run, all_found, maxiter, refine), histories)
     return all_found
 
 
@@ -271,7 +273,7 @@ def _named(k: int, sigma: float) -> str:
     return f"shift {k} = {sigma:g}"
 
 
-def _failure(run: _ShiftsRun, found: MultiShiftSolution, rtol: float, maxiter: int, refine: bool) -> str:
+def _failure(run: _ShiftsRun, found: MultiShiftSolution, maxiter: int, refine: bool) -> str:
     """The message of a solve that gave up some shifts, with its likely cause."""
     missed = [k for k, solution in enumerate(found.solutions) if not solution.converged]
     each = ", ".join(
@@ -281,7 +283,10 @@ def _failure(run: _ShiftsRun, found: MultiShiftSolution, rtol: float, maxiter: i
         f"multishift_cg: {len(missed)} of {len(found)} shifts miss the tolerance {run.tolerance:g}: {each}; "
     )
     if not run.converged:
-        return f"{said}of the smallest: {run.failure(rtol, found[0].residual)}"
+        return (
+            f"{said}of the smallest: no convergence in {run.iterations} iterations, |r|/|b| was {run.diagnosis.least:.3g} at best; "
+            f"{run.diagnosis.slow(run.tolerance)}"
+        )
     if not refine:
         return f"{said}rounding has moved the residuals away from those of the recursion; refine=True solves further by cg"
     if any(found[k].iterations >= maxiter for k in missed):
@@ -332,10 +337,10 @@ def _weight(weight: Any, excess: Any, zeta: Any) -> Any:
     return (zeta > 0.0).where(weight / (1.0 + excess), 0.0)
 
 
-class _ShiftsRun(_Run):
-    """A solve under way: a run of `cg` for A + shifts[0], and for each shift its x, direction d, excess and zeta.
+class _ShiftsRun(Recursion):
+    """A solve under way: conjugate gradients for A + shifts[0], and for each shift its x, direction d, excess and zeta.
 
-    The first `active` shifts go on. The x and p of `cg` are those of shift 0, whose zeta is 1.
+    The first `active` shifts go on. The x and p of the recursion are those of shift 0, whose zeta is 1.
     """
 
     def __init__(
@@ -352,9 +357,15 @@ class _ShiftsRun(_Run):
         self.shifts = shifts
         self.lowest = shifts[0]
         super().__init__(
-            _Shifted(self.apply, vectors, self.lowest, joins_members(A)), vectors, b, None, size, tolerance
+            forward_of("the operator", _Shifted(self.apply, vectors, self.lowest, joins_members(A))),
+            apply_inner_of("the operator", A, vectors, q),
+            vectors,
+            vectors.like(b),
+            vectors.copy(b),
         )
-        self.apply_inner = apply_inner_of("the operator", A, vectors, q)
+        self.b, self.size, self.tolerance, self.iterations = b, size, tolerance, 0
+        self.begin(b, size * size)
+        self.diagnosis = Diagnosis(self.forward, vectors, b, self.rr, size)
         self.pp: Any = self.rr  # |p|^2 of shift 0
         self.step, self.weight = 1.0, 0.0  # of the last iteration
         self.deltas = [sigma - self.lowest for sigma in shifts]
@@ -364,6 +375,28 @@ class _ShiftsRun(_Run):
         self.histories: list[list[float]] = [[] for _ in shifts]
         self.active = len(shifts)
         self._note_residuals()
+
+    @property
+    def converged(self) -> bool:
+        """Whether shift 0 has, which is the last one."""
+        return math.sqrt(self.rr) / self.size <= self.tolerance
+
+    def iterate(self) -> None:
+        """One iteration, with numbers of the host."""
+        pq = self.curvature()
+        self.check(pq.real, self.rr)
+        # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
+        if self.iterations == 0 and isinstance(pq, complex):
+            allowed = math.sqrt(self.vectors.epsilon(self.b) * self.rr * self.vectors.norm2(self.q))
+            if abs(pq.imag) > allowed:
+                raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
+        self.advance(self.rr / pq.real)  # a positive finite number
+        self.count()
+
+    def check(self, curvature: float, rr: float) -> None:
+        """Raises SolverError unless p^dagger A p is positive and finite."""
+        if wrong := self.diagnosis.wrong(curvature, rr):
+            raise SolverError(wrong)
 
     def true_residual_of(self, k: int) -> float:
         """|b - (A + shift) x| / |b| of shift k; overwrites r."""
@@ -417,7 +450,10 @@ class _ShiftsRun(_Run):
         return pp
 
     def count(self) -> None:
-        super().count()
+        """Notes an iteration."""
+        self.iterations += 1
+        if cause := self.diagnosis.grown(self.rr):
+            raise SolverError(cause)
         self._note_residuals()
 
     def _note_residuals(self) -> None:

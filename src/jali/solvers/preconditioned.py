@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from jali.solvers.krylov import Krylov, computed, going, kept, ratio, where
+from jali.solvers.elementwise import computed, going, kept, ratio, where
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import into_of
 from jali.solvers.recursion import NORMAL
+from jali.solvers.reliable import Inner
 
 
 def _weight(alpha: Any, product: Any, rho: Any, rr: Any, size: Any, tolerance: Any) -> Any:
@@ -23,9 +25,9 @@ class PreconditionedCG(Krylov):
 
     name = "cg"
 
-    def __init__(self, A: Any, b: Any, x0: Any, M: Any, rtol: float, atol: float):
+    def __init__(self, A: Any, b: Any, x0: Any, M: Any, rtol: float, atol: float, inner: Inner | None = None):
         self.M = M
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "p"):

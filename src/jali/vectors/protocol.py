@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from jali.errors import ParameterError
 
 Assignment = tuple[Any, Any, Sequence[tuple[Any, Any]]]
@@ -32,17 +34,27 @@ class Vectors(Protocol):
         Raises ParameterError for another precision, LayoutError for whole numbers.
         """
 
+    def stored(self, x: Any, storage: str | None = None) -> Any:
+        """A vector of zeros like x, of the same arithmetic, whose numbers are kept as `storage` says; left out, as those of the arithmetic.
+
+        Of fields `storage` is that of `Field`; arrays have "float64", "float32" and, real ones, "float16". Raises LayoutError, ParameterError for
+        another one.
+        """
+
+    def batch_of(self, x: Any, count: int) -> Any:
+        """A vector of zeros with a batch of so many, each like x; None where x cannot have one."""
+
     def copy(self, x: Any) -> Any:
         """A vector with the same values."""
 
-    def epsilon(self, x: Any) -> float:
-        """The distance from 1 to the next number of its arithmetic."""
     def random(self, x: Any, seed: int) -> Any:
         """A vector like x of random numbers, uniform in (-1, 1) each, which belong to elements: the same on any number of ranks."""
 
     def ranks(self, x: Any) -> list[Any]:
         """The communicators of the ranks that compute with it together; none where there is one rank."""
 
+    def epsilon(self, x: Any) -> float:
+        """The distance from 1 to the next number of its arithmetic."""
 
     def precision(self, x: Any) -> str:
         """The name of its arithmetic."""
@@ -75,6 +87,9 @@ class Vectors(Protocol):
     def memory(self, x: Any) -> list[Any]:
         """What holds its numbers: where two vectors have one of these in common, writing one changes the other."""
 
+    def count(self, x: Any) -> float:
+        """How many numbers it has, of all ranks; of a batch each member."""
+
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
@@ -89,7 +104,15 @@ class Vectors(Protocol):
 
 
 class WithoutGraphs:
-    """For vectors whose operations the host starts one by one."""
+    """For vectors whose operations the host starts one by one, and which have no batches."""
+
+    def batch_of(self, x: Any, count: int) -> Any:
+        return None
+
+    def count(self, x: Any) -> float:
+        from jali.vectors.sums import sums
+
+        return float(sums((x, lambda part: float(np.prod(part.shape))))[0].real)
 
     def repeats(self, x: Any) -> bool:
         return False
