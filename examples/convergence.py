@@ -1,5 +1,6 @@
-"""How solvers converge: six of them on Wilson's operator, three on its even-odd form, and one in numbers of 16 bits, by applications of the operator.
+"""How solvers converge: five of them on Wilson's operator, three on its even-odd form, and one in numbers of 16 bits, by applications of the operator.
 
+The links are those of a short simulation at beta 5.7; on random ones, where eigenvalues of the operator fill a disc, all but CGNR are alike.
 Solutions agree, and each residual is computed from its solution. `--picture convergence.png` draws.
 """
 
@@ -8,20 +9,22 @@ from functools import partial
 
 import numpy as np
 
-from jali import SU, Field, Lattice, Spinor
+from jali import SU, Field, Lattice, Random, Spinor
 from jali.fermions import WilsonDirac
-from jali.gauge import GaugeField
+from jali.gauge import GaugeField, sweep
 from jali.solvers import bicgstab, bicgstabl, cgnr, defect_correction, gcr, mr
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--extent", type=int, default=6, help="of the lattice, even")
-parser.add_argument("--mass", type=float, default=0.05)
+parser.add_argument("--mass", type=float, default=-0.6)
 parser.add_argument("--rtol", type=float, default=1e-10)
 parser.add_argument("--picture", metavar="FILE")
 arguments = parser.parse_args()
 
 lattice = Lattice(*[arguments.extent] * 4)
-U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+U, rng = GaugeField(lattice, SU(3)).cold_start(), Random(seed=1)
+for _ in range(20):
+    sweep(U, 5.7, rng)
 D = WilsonDirac(U, arguments.mass)
 b = Field(lattice, Spinor(3), boundary={3: "antiperiodic"})
 b[...] = np.random.default_rng(2).normal(size=b.shape)
@@ -53,7 +56,7 @@ few, inner = WilsonDirac(links, arguments.mass), [0]
 
 
 def roughly(r):
-    found = cgnr(few, r, rtol=1e-2)
+    found = cgnr(few, r, rtol=0.1)
     inner.append(inner[-1] + 2 * found.iterations)
     return found
 
