@@ -183,6 +183,11 @@ class Scalar(LocatedValue):
     def __abs__(self) -> Scalar:
         return apply(call, ("abs",), self)
 
+    def computed(self) -> Scalar:
+        """Itself, computed now and not with what is made of it; in a graph, at this place."""
+        evaluate(self.gpu, self.parts)
+        return self
+
     def _number(self) -> ScalarPart:
         """A complex one as one number."""
         return ScalarPart(complex_number, self.parts, type=COMPLEX)
