@@ -185,7 +185,7 @@ format: environment-dev
 	@find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i
 
 benchmarks: environment-run
-	@set -e; for script in benchmarks/{update,kernels,fields,arrays,overhead,ranks,cg,half_lattice}.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in benchmarks/{update,kernels,fields,arrays,overhead,ranks,solvers,half_lattice}.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:
 	rm -rf build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
