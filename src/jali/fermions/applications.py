@@ -185,6 +185,10 @@ class Adjoint:
         """M psi."""
         return self._M.apply(psi, out)
 
+    def in_format(self, precision: Any = None, storage: str | None = None) -> Adjoint:
+        """The adjoint of M in another format: see `Dirac.in_format`."""
+        return Adjoint(self._M.in_format(precision, storage))  # type: ignore[attr-defined]
+
     def __matmul__(self, psi: Field) -> Field:
         return self.apply(psi)
 

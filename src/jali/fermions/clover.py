@@ -12,7 +12,7 @@ B. Joo and H.-W. Lin, Phys. Rev. D 78 (2008) 054501, eq. 4). In the boundary sli
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ import jali
 from jali.codegen.types import Hermitian
 from jali.codegen.values import Value
 from jali.errors import ParameterError, RecordingError, StorageError
+from jali.fermions.formats import Conversion
 from jali.fermions.parameters import RealParameter
 from jali.fermions.spin import gamma
 from jali.fermions.wilson import WilsonDirac, diagonal_of, wilson_hop_at
@@ -236,6 +237,15 @@ class CloverDirac(WilsonDirac):
     def hop_at(X: Any, psi: Any, dagger: bool, U: Any, blocks: Any, inverses: Any, weights: Any) -> Value:  # type: ignore[override]
         """-H psi / 2 at the site X."""
         return -0.5 * wilson_hop_at(X, psi, U, -1 if dagger else 1, weights)
+
+    def converted(self, convert: Conversion) -> Self:
+        """A copy with fields in another format; blocks are those of this operator, not of links in few bits."""
+        self._follow()
+        found = super().converted(convert)
+        found._storage = found._blocks[0].stored.format.name
+        found._made_of = found._sources()
+        found._inverted = found._made_of if self._inverted == self._made_of else None
+        return found
 
     def update(self) -> None:
         """Makes the blocks, and what is stored of their inverse, of the links as they are now.

@@ -26,16 +26,19 @@ The methods of `Dirac` then apply D, D^dagger and D^dagger D, a kernel for each 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Element
 from jali.codegen.values import Value
-from jali.errors import LayoutError
+from jali.errors import LayoutError, StorageError
 from jali.fermions.applications import Applications
 from jali.fermions.even_odd import EvenOdd
+from jali.fermions.formats import Conversion, Followed
+from jali.fermions.kept import KeptFields
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
@@ -60,6 +63,9 @@ class Dirac(Applications):
     that do not fit: across an open edge of the links fields are open, too; signs and phases are those of the fields alone. Fields on one
     colour are for `hop`, `diagonal` and `even_odd`.
     """
+
+    unconverted: ClassVar[tuple[str, ...]] = ()  # attributes that `converted` leaves as they are
+    _followed: Followed | None = None  # of an operator in another format: the one that it was made of
 
     def __init__(self, U: Any, element: Element | Callable[[int], Element]):
         super().__init__()
@@ -166,6 +172,50 @@ class Dirac(Applications):
         diagonal has no inverse, for other sites than `ODD` and `EVEN`, and for other forms."""
         return EvenOdd(self, over, form)
 
+    # ---- in another format -------------------------------------------------------------------------------
+
+    def in_format(self, precision: Any = None, storage: str | None = None) -> Self:
+        """The same operator, whose fields have another arithmetic `precision` and `storage`: links, and what is made of them.
+
+            few = D.in_format("float32", "float16")
+            few @ psi.like(precision="float32", storage="float16").assign(psi)
+
+        Without a storage fields keep what they have, or are numbers of the new precision. A storage without an ending is for all fields;
+        links of SU(3) and SU(2) then keep as few numbers as determine them ("float16-12", "float16-4"), as long as they are unitary. With an
+        ending ("float16-8") it is that of links, and what is no element of a group has the format of all numbers beside it.
+
+        The result follows: an application finds that links or numbers of this operator have changed, and makes it of them again. In between it may have
+        numbers of its own. Raises LayoutError for formats that do not exist or that a field does not take, and for a class of one's own
+        with fields that are found in no attribute (see `converted`); StorageError for numbers that the storage cannot hold.
+        """
+        self.follow()
+        try:
+            followed = Followed(self, Conversion(precision, storage))
+            found = followed.converted()
+        except (LayoutError, StorageError) as error:
+            raise type(error)(f"{self!r} in another format: {error}") from None
+        found._followed = followed
+        return found
+
+    def converted(self, convert: Conversion) -> Self:
+        """A copy of this operator whose attributes are `convert(attribute)`: fields in another format, also in lists, tuples and dictionaries.
+
+        A class with fields elsewhere extends this; `unconverted` names attributes that stay as they are.
+        """
+        found = copy.copy(self)
+        for name, value in vars(self).items():
+            if name not in self.unconverted:
+                vars(found)[name] = convert(value)
+        found._kept = KeptFields()
+        return found
+
+    def follow(self) -> None:
+        """Makes an operator in another format of the one that it came from once more, where that has changed. Applications do so by themselves."""
+        followed = self._followed
+        if followed is not None and followed.changed():
+            new = vars(followed.converted())
+            vars(self).update({name: new[name] for name in new if name not in ("_kept", "_followed")})
+
     # ---- for even-odd forms ------------------------------------------------------------------------------
 
     def kernel(self, name: str) -> SiteFunction:
@@ -198,6 +248,8 @@ class Dirac(Applications):
     # ---- checks ------------------------------------------------------------------------------------------
 
     def _check(self, psi: Any) -> None:
+        if self._followed is not None:
+            self.follow()
         if not isinstance(psi, Field):
             raise LayoutError(f"{self!r} acts on fields of {self.element}, not on {no_field(psi)}")
         if psi.element != self.element:

@@ -12,11 +12,13 @@ condition number is smaller still (K. Jansen and C. Liu, Comput. Phys. Commun. 9
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, Self
 
 from jali.beside import redefines
 from jali.errors import LayoutError
 from jali.fermions.applications import Applications
+from jali.fermions.kept import KeptFields
 from jali.files import value_shown
 from jali.lattice.base import no_field
 from jali.lattice.colours import join
@@ -106,6 +108,13 @@ class EvenOdd(Applications):
                 f"{out.name} is {out.boundary}, {b.name} is {b.boundary}: a solution has the boundary of its right-hand side"
             )
         return join(*((found, x) if self.over is ODD else (x, found)), b.like() if out is None else out)
+
+    def in_format(self, precision: Any = None, storage: str | None = None) -> Self:
+        """The same form of the operator in another format: see `Dirac.in_format`, whose errors it raises."""
+        found = copy.copy(self)
+        found.D, found._kept = self.D.in_format(precision, storage), KeptFields()
+        found.D.check_inverse()
+        return found
 
     # ---- its parts ---------------------------------------------------------------------------------------
 

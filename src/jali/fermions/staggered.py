@@ -190,6 +190,7 @@ class Asqtad(ImprovedStaggered):
     """
 
     u0 = FixedParameter("make an operator with another u0")
+    unconverted = ("_thin",)  # of which fat and long links are made
 
     def __init__(self, U: Any, mass: float, u0: float = 1.0, *, phases: str = "x first"):
         super().__init__(*asqtad_links(U, u0), mass, phases=phases)
