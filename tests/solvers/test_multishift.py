@@ -216,8 +216,13 @@ def test_huge_shifts_converge_at_once_and_give_no_nan():
 
 
 def test_shifts_that_the_precision_cannot_hold_are_an_error_with_their_number():
-    with pytest.raises(SolverError, match=r"refinement of shift 1 = 1e\+60"):
-        multishift_cg(operator(0.5), random_field(precision="float32"), [0.0, 1e60], rtol=1e-4)
+    for shift, said in ((1e60, r"1e\+60 overflows"), (1e-60, "1e-60 underflows")):
+        with pytest.raises(
+            ParameterError, match=rf"shifts\[1\] = {said} in float32: shifts are zero or between"
+        ):
+            multishift_cg(operator(0.5), random_field(precision="float32"), [0.0, shift], rtol=1e-4)
+    with pytest.raises(ParameterError, match=r"shifts\[1\] = 9\.99989e-321 underflows in float64"):
+        multishift_cg(operator(0.5), random_field(), [0.0, 1e-320])
     M, b = dense(np.float64)
     with pytest.raises(SolverError, match=r"refinement of shift 1 = 1e\+308"):  # steps times shifts overflow
         multishift_cg(MatrixOperator(1e-3 * M), b, [0.0, 1e308])

@@ -126,7 +126,7 @@ def multishift_cg(
     Raises:
         SolverError: |b - (A + shift) x| of a shift is above the bound, also after a refinement: the message names these shifts. Or
             A + shifts[0] is not positive definite or not Hermitian, or A produced infinities or nan. Its `history` has a list for each shift.
-        ParameterError: shifts that are not ascending, not finite or none; impossible tolerance or bound; vectors of an unsupported type; a
+        ParameterError: shifts that are not ascending, not finite or none, or overflow or underflow in the precision of b; impossible tolerance or bound; vectors of an unsupported type; a
             field with a batch whose members A does not join; `check_interval` for vectors whose operations cannot be recorded.
         LayoutError: a vector of whole numbers.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
@@ -155,7 +155,7 @@ def multishift_cg(
         )
     if is_operator(A):
         b = widened(b, A)
-    vectors.epsilon(b)  # refuses whole numbers
+    _refuse_lost(sigmas, vectors, b)
     if has_batch(b):
         if not joins_members(A) or isinstance(b, list | tuple):
             raise ParameterError(
@@ -230,6 +230,18 @@ def _ascending(shifts: Any) -> tuple[float, ...]:
             raise ParameterError(f"{what}, and shifts[{k}] = {number:g} follows {found[-1]:g}; {remedy}")
         found.append(number)
     return tuple(found)
+
+
+def _refuse_lost(sigmas: tuple[float, ...], vectors: Vectors, b: Any) -> None:
+    """Raises ParameterError for shifts that overflow or underflow in the precision of b, LayoutError where b has whole numbers."""
+    limits = np.finfo(np.float32 if vectors.epsilon(b) > 1e-12 else np.float64)
+    least, most = float(limits.tiny), float(limits.max)
+    for k, sigma in enumerate(sigmas):
+        if sigma != 0 and not least <= abs(sigma) <= most:
+            raise ParameterError(
+                f"multishift_cg: shifts[{k}] = {sigma:g} {'overflows' if abs(sigma) > 1 else 'underflows'} in {vectors.precision(b)}: shifts are zero "
+                f"or between {least:.2g} and {most:.2g}"
+            )
 
 
 def _refined(
