@@ -3,88 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 
 import numpy as np
 import pytest
+from hermitian_operators import Counted, OfMatrix, dense, hermitian, wilson, with_spectrum
 
 import jali
 from jali import SU, Field, Lattice, LayoutError, ParameterError, Real, Spinor, Vector
 from jali.arrays import DistributedArray
 from jali.errors import SolverError
-from jali.fermions import DomainWallDirac, Staggered, WilsonDirac, gamma5
+from jali.fermions import DomainWallDirac, Laplace, Staggered, WilsonDirac
 from jali.gauge import GaugeField
 from jali.solvers import Eigenpair, Eigenpairs, cg, lanczos
-
-
-class OfMatrix:
-    """A matrix as an operator that counts its applications."""
-
-    def __init__(self, matrix):
-        self.matrix = matrix
-        self.calls = 0
-
-    def matvec(self, x):
-        self.calls += 1
-        with np.errstate(all="ignore"):
-            return self.matrix @ x
-
-
-class Counted:
-    """A function on fields that writes, with its calls counted."""
-
-    def __init__(self, function):
-        self.function = function
-        self.calls = 0
-
-    def __call__(self, p, q):
-        self.calls += 1
-        self.function(p, q)
-
-
-@jali.site_function
-def times_gamma5(X, out, psi):
-    out[X] = gamma5 * psi[X]
-
-
-def hermitian(n, complex_=True, seed=1):
-    """A random matrix, whose eigenvalues lie on both sides of zero."""
-    rng = np.random.default_rng(seed)
-    M = rng.normal(size=(n, n)) + (1j * rng.normal(size=(n, n)) if complex_ else 0)
-    return (M + M.conj().T) / 2
-
-
-def with_spectrum(values, seed=1):
-    """A matrix with these eigenvalues."""
-    Q, _ = np.linalg.qr(hermitian(len(values), seed=seed))
-    M = (Q * np.array(values, float)) @ Q.conj().T
-    return (M + M.conj().T) / 2
-
-
-def dense(A, like):
-    """The matrix of a function on fields that writes."""
-    p, q = like.like(), like.like()
-    n = math.prod(like.shape)
-    M = np.zeros((n, n), complex)
-    for k, unit in enumerate(np.eye(n)):
-        p[...] = unit.reshape(like.shape)
-        A(p, q)
-        M[:, k] = q[...].ravel()
-    return M
-
-
-def wilson(n=2, mass=0.1, seed=1):
-    """The Wilson operator on a small lattice, a vector, D^dagger D, gamma5 D."""
-    lattice = Lattice(2, 2, 2, 4)
-    D = WilsonDirac(GaugeField(lattice, SU(n)).hot_start(seed=seed), mass)
-    psi = Field(lattice, Spinor(n))
-    between = psi.like()
-
-    def gamma5_D(p, q):
-        D.apply(p, between)
-        times_gamma5(q, between)
-
-    return psi, D.normal, gamma5_D
 
 
 def check(pairs, M, expected, rtol=1e-8, accuracy=1e-10):
@@ -189,6 +121,109 @@ def test_a_polynomial_finds_multiplicities():
     check(pairs, M, [0.1, 0.1, 0.1, 0.2, 0.2, 0.3])
 
 
+@pytest.mark.parametrize("name", ["twofold", "mixed", "cluster"])
+def test_blocks_find_multiplicities(name):
+    values = np.sort(np.array(SPECTRA[name], float))
+    M = with_spectrum(values)
+    for block, count, which in ((2, 4, "smallest"), (3, 7, "largest"), (6, 5, "smallest")):
+        pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), count, block=block, which=which, rtol=1e-11)
+        expected = values[:count] if which == "smallest" else values[-count:]
+        assert np.abs(pairs.values - expected).max() < 1e-10
+        assert pairs.converged
+        V = np.array(pairs.vectors).T
+        assert np.linalg.norm(V.conj().T @ V - np.eye(count)) < 1e-12
+
+
+def test_a_block_with_more_vectors_than_copies_is_one_search(monkeypatch):
+    module = importlib.import_module("jali.solvers.lanczos")
+    starts = []
+    monkeypatch.setattr(module, "random", lambda x, seed: starts.append(seed) or jali.vectors.random(x, seed))
+    M = with_spectrum([1.0] * 4 + [2.0] * 3 + list(np.linspace(3, 9, 93)))
+    for block, searches in ((6, 1), (5, 1), (4, 2)):
+        starts.clear()
+        pairs = lanczos(OfMatrix(M), np.zeros(100, complex), 6, block=block)
+        check(pairs, M, [1.0] * 4 + [2.0] * 2)
+        assert len(starts) == searches * block
+
+
+@pytest.mark.parametrize("name", ["normal", "gamma5 D"])
+def test_blocks_of_fields_are_batches_with_the_eigenvalues_of_dense_matrices(name):
+    psi, normal, gamma5_D = wilson()
+    A = normal if name == "normal" else gamma5_D
+    M = dense(A, psi)
+    values = np.linalg.eigvalsh(M)
+    batches = []
+
+    def counted(p, q):
+        batches.append(p.batch)
+        A(p, q)
+
+    check(lanczos(counted, psi, 6, block=4), M, values[:6])
+    assert batches.count(4) > 0.9 * len(batches) - 9  # the check at the start, the residuals in the end
+    window = (values[9], values[-1])
+    pairs = lanczos(A, psi, 6, block=3, degree=5, window=window)
+    check(pairs, M, values[:6])
+    assert pairs.applications == 3 + 5 * pairs.iterations + 6
+
+
+def test_an_operator_that_takes_no_batch_is_named():
+    psi, normal, _ = wilson()
+
+    def of_one(p, q):
+        if p.batch is not None:
+            raise LayoutError("one vector at a time")
+        normal(p, q)
+
+    with pytest.raises(LayoutError, match="block=2 applies .* with a batch of 2: one vector at a time"):
+        lanczos(of_one, psi, 3, block=2)
+
+
+def test_vectors_that_have_converged_are_locked(monkeypatch):
+    """Eigenvalues far from the others converge first, and then stay as they are."""
+    module = importlib.import_module("jali.solvers.lanczos")
+    M = with_spectrum([-50.0, -30.0, *np.linspace(0, 1, 200)])
+    restart, kept = module._Search._restart, []
+
+    def noted(search):
+        restart(search)
+        kept.append([x.tobytes() for x in search.slots[: int(search.locked.sum())]])
+        assert not search.locked[int(search.locked.sum()) :].any()
+
+    monkeypatch.setattr(module._Search, "_restart", noted)
+    check(lanczos(OfMatrix(M), np.zeros(202, complex), 4), M, [-50, -30, 0, 1 / 199])
+    assert len(kept[-1]) >= 2
+    first = next(k for k, vectors in enumerate(kept) if len(vectors) == 2)
+    assert first < len(kept) / 2
+    assert all(vectors[:2] == kept[first] for vectors in kept[first : first + 4])
+
+
+def test_a_search_begins_with_given_vectors():
+    psi, normal, _ = wilson()
+    M = dense(normal, psi)
+    values = np.linalg.eigvalsh(M)
+    rough = lanczos(normal, psi, 8, rtol=1e-4)
+    found = lanczos(normal, psi, 8, start=rough)
+    check(found, M, values[:8])
+    again = lanczos(normal, psi, 8, start=found)
+    check(again, M, values[:8])
+    assert again.iterations < 0.6 * lanczos(normal, psi, 8).iterations
+    check(lanczos(normal, psi, 8, rtol=1e-12, start=found), M, values[:8], rtol=1e-12)
+    check(lanczos(normal, psi, 6, start=rough.vectors, block=2), M, values[:6])
+    few = lanczos(normal, psi, 8, rtol=1e-4, storage="fixed16")
+    check(lanczos(normal, psi, 8, start=few), M, values[:8])
+    less = lanczos(normal, psi.like(precision="float32"), 8, rtol=1e-4)
+    check(lanczos(normal, psi, 8, start=less), M, values[:8])
+    check(lanczos(normal, psi, 8, start=rough, degree=5, window=(values[11], values[-1])), M, values[:8])
+    other = lanczos(normal, psi, 8, start=[psi.like().set_local(rough.vectors[0].local())])
+    check(other, M, values[:8])
+    with pytest.raises(ParameterError, match="start is Eigenpairs, or a list of vectors like `like`, not 3"):
+        lanczos(normal, psi, 4, start=3)
+    with pytest.raises(LayoutError, match=r"lanczos: start\[0\] "):
+        lanczos(normal, psi, 4, start=[Field(psi.lattice, Spinor(3))])
+    with pytest.raises(ParameterError, match=r"lanczos: start\[1\] is a vector of the kind of like"):
+        lanczos(normal, psi, 4, start=[psi, np.zeros(3)])
+
+
 def ones(like):
     b = like.like()
     b[...] = 1.0
@@ -197,14 +232,16 @@ def ones(like):
 
 def test_ranks_have_the_same_bits():
     def run():
-        lattice = Lattice(4, 2, 2, 4)
-        D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), 0.2)
-        psi = Field(lattice, Spinor(2))
-        walls = DomainWallDirac(D.links, 0.5, 1.2, Ls=2)
+        lattice, four = Lattice(4, 4), Lattice(4, 2, 2, 2)
+        A = Laplace(GaugeField(lattice, SU(2)).hot_start(seed=3))
+        phi, wide = Field(lattice, Vector(2)), {"which": "largest", "rtol": 1e-3, "space": 8}
+        walls = DomainWallDirac(GaugeField(four, SU(2)).hot_start(seed=3), 0.5, 1.2, Ls=2)
+        rough = lanczos(A, phi, 1, which="largest", rtol=1e-2, space=4)
         found = [
-            lanczos(D.normal, psi, 3),
-            lanczos(D.normal, psi, 3, degree=4, window=(6.0, 60.0)),
-            lanczos(walls.normal, Field(lattice, Spinor(2), batch=2), 2, rtol=1e-4),
+            rough,
+            lanczos(A, phi, 2, start=rough, storage="fixed16", **wide),
+            lanczos(A, phi, 2, block=2, degree=3, window=(-8.0, -1.5), **wide),
+            lanczos(walls.normal, Field(four, Spinor(2), batch=2), 1, rtol=0.1, space=4),
         ]
         return [
             (
@@ -370,8 +407,6 @@ def test_no_convergence_says_how_much_has_converged():
 )
 def test_residuals_above_the_tolerance_are_lowered(monkeypatch, options):
     """Where estimates were too low: here they may be 100 times the tolerance."""
-    import importlib
-
     module = importlib.import_module("jali.solvers.lanczos")
     M = with_spectrum([*np.linspace(0.1, 0.5, 9), *np.linspace(1, 3, 300)])
     monkeypatch.setattr(module, "STRICTNESS", 100.0)
@@ -487,6 +522,13 @@ def test_bad_arguments_are_named():
         ({"rtol": 1e-17}, "rtol=1e-17 is below what rounding in complex128 allows, 8.9e-16"),
         ({"space": 3}, "space is a whole number above count, 6 at least for 3 eigenvectors, not 3"),
         ({"space": 5}, "6 at least"),
+        ({"space": 8, "block": 2}, "9 at least"),
+        ({"block": 0}, "block is a positive whole number, not 0"),
+        ({"block": 65}, "block is at most 64, not 65"),
+        (
+            {"storage": "float16"},
+            "complex numbers of arrays are stored as float64 or float32, not as 'float16'",
+        ),
         ({"space": 8.5}, "space is a whole number"),
         ({"maxiter": 0}, "maxiter is a positive whole number, not 0"),
         ({"degree": 0, "window": (1, 2)}, "degree is a positive whole number, not 0"),

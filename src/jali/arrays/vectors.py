@@ -20,7 +20,7 @@ from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
 from jali.vectors import WithoutGraphs, addable, assign, combined, inner_by_library, summed, type_in
-from jali.vectors.arrays import MISMATCHED, random_array
+from jali.vectors.arrays import MISMATCHED, array_stored, random_array, storage_of_array
 from jali.vectors.protocol import Assignment, Partial, vectors_in
 from jali.vectors.registry import VectorKind, add, check_kinds
 
@@ -57,6 +57,22 @@ class DistributedVectors(WithoutGraphs):
         _epsilon(numpy_dtype(x.local))  # refuses whole numbers
         part = namespace_of(x.local).zeros_beside(x.local, tuple(x.local.shape), type_in(precision, x.dtype))
         return DistributedArray.of(x.layout, part, x._base_comm)
+
+    def stored(self, x: Any, storage: str | None = None) -> Any:
+        if isinstance(x, StackedDistributedArray):
+            return StackedDistributedArray([self.stored(one, storage) for one in x.distarrays], x._base_comm)
+        if _of_fields(x):
+            return DistributedArray.of(
+                x.layout, FieldPart(FIELDS.stored(x.local.field, storage)), x._base_comm
+            )
+        return DistributedArray.of(x.layout, array_stored(x.local, storage), x._base_comm)
+
+    def storage(self, x: Any) -> str:
+        names = (
+            FIELDS.storage(leaf.local.field) if _of_fields(leaf) else storage_of_array(leaf.local)
+            for leaf in _leaves(x)
+        )
+        return ", ".join(dict.fromkeys(names))
 
     def copy(self, x: Any) -> Any:
         return x.copy()

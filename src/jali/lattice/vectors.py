@@ -150,6 +150,10 @@ class FieldVectors:
         return x.like(storage=x.precision if storage is None else storage)
 
     def batch_of(self, x: Field, count: int) -> Field | None:
+    def storage(self, x: Field) -> str:
+        """The name of its format."""
+        return x.stored.format.name
+
         """None where x has a batch."""
         return x.like(batch=count) if x.batch is None else None
 

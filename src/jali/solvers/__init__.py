@@ -10,9 +10,10 @@ from jali.solvers.chebyshev import ChebyshevPreconditioner, chebyshev, chebyshev
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.defect_correction import defect_correction
 from jali.solvers.eigs import Eigenpair, power_iteration
+from jali.solvers.eigenpairs import Eigenpairs
 from jali.solvers.fgmres import fgmres
 from jali.solvers.gcr import gcr
-from jali.solvers.lanczos import Eigenpairs, lanczos
+from jali.solvers.lanczos import lanczos
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
 from jali.solvers.minimal_residual import mr

@@ -1,17 +1,19 @@
 """Eigenvectors of Hermitian operators by thick-restart Lanczos (K. Wu and H. Simon, SIAM J. Matrix Anal. Appl. 22 (2000) 602).
 
-Each new vector is made orthogonal to all others, twice, and the projected matrix consists of measured inner products. So any vector may join the basis:
-the one of the recursion, or a random one. One start vector sees one vector of each eigenspace, so a search is followed by others, each from
-another random vector orthogonal to what was found, until one finds nothing new. A Chebyshev polynomial of the operator is an option.
+The basis ends with a queue of vectors whose images are not known yet: one, a block of several, or vectors from elsewhere. A step takes the first one, makes its
+image orthogonal to all others, twice, and puts what is left at the end of the queue, or nothing where nothing is left (A. Ruhe, Math. Comp. 33 (1979) 680:
+band Lanczos). The projected matrix consists of measured inner products, so any vector may join: a random one, or one of an earlier search. A block of p
+start vectors sees p copies of an eigenvalue; a search is followed by others, each from random vectors orthogonal to what was found, until one finds
+nothing new.
 
-The host drives it; there are no graphs, and no blocks of start vectors.
+The host drives it; there are no graphs. `eigenpairs.py` has what becomes of the vectors, `spectral_filter.py` the polynomial of the operator.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,79 +23,24 @@ from jali.errors import LayoutError, ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.causes import LEAST_DEFECT, not_hermitian
-from jali.solvers.eigs import Eigenpair, random_like
+from jali.solvers.eigenpairs import Eigenpairs
+from jali.solvers.eigs import random_like
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.solver import check_tolerances
+from jali.solvers.spectral_filter import LEAST_OVER, ChebyshevFilter
+from jali.solvers.subspaces import add, agreed, inner_products, operations
 from jali.vectors import Vectors, check_alike, random, sums, vectors_of
 
-TOGETHER = 8  # vectors that one update adds; fewer go by powers of two, since each number of them is a kernel
 MAXITER = 10_000  # Lanczos steps
 LEAST_ACTIVE = 3  # vectors of the space beyond those that are wanted
 ROUNDING = 20  # roundings of the largest eigenvalue, to which a residual can be lowered
 INVARIANT = 100  # roundings of the largest number of the recursion, below which the next vector is none
 SURELY = 0.01  # part of the weight that a random vector has in an eigenvector, see `_Search._nothing_below`
-LEAST_OVER = (
-    1e-3  # of a value of the polynomial above 1, which says that the spectrum does not end with the window
-)
 STRICTNESS = 0.5  # the part of the tolerance that estimates have to reach
 REFINED = 0.1  # and that in refinements
 REFINEMENTS = 8  # searches that begin with residuals above the tolerance
-
-
-@dataclass(frozen=True, repr=False)
-class Eigenpairs:
-    """Eigenvalues, ascending, and their vectors, orthonormal; `pairs[k]` is an `Eigenpair`.
-
-    `residuals` are |A v - lambda v|, computed with A, and `bound` what they are compared with; `applications` are those of A, of
-    all purposes; `iterations` the steps of the recursion. `converged`: all residuals are within the bound, and a search from another
-    random vector found no further eigenvalue. `rounding` is the eigenvalue that is zero up to rounding.
-    """
-
-    values: np.ndarray
-    vectors: list[Any]
-    residuals: np.ndarray
-    applications: int
-    iterations: int
-    bound: float
-    rounding: float
-    converged: bool
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, k: int) -> Eigenpair:
-        return Eigenpair(float(self.values[k]), self.vectors[k], self.iterations)
-
-    def __repr__(self) -> str:
-        how = "converged" if self.converged else "not all converged"
-        return (
-            f"<{len(self)} eigenpairs, {how}, from {self.values[0]:.6g} to {self.values[-1]:.6g}, "
-            f"largest residual {self.residuals.max():.2g}, {self.applications} applications>"
-        )
-
-    def deflate(self, b: Any) -> Any:
-        """The solution of A x = b within these vectors, sum_k v_k <v_k, b> / lambda_k: the x0 with which a solver begins.
-
-        `cg(A, b, x0=pairs.deflate(b))`; the solver is left with the part of b outside of them. b is not changed.
-
-        Raises:
-            ParameterError: an eigenvalue is zero up to rounding, or within its residual; b is a vector of another kind.
-            LayoutError: b has another form than the vectors.
-        """
-        for k, (value, residual) in enumerate(zip(self.values, self.residuals, strict=True)):
-            if abs(value) <= max(self.rounding, residual):
-                why = (
-                    "rounding, which divides nothing"
-                    if abs(value) <= self.rounding
-                    else f"its residual {residual:.3g}; a smaller rtol tells it from zero"
-                )
-                raise ParameterError(f"deflate: the eigenvalue {k}, {value:.3g}, is zero within {why}")
-        check_alike("deflate: b", b, "an eigenvector", self.vectors[0])
-        of_b = _operations(b)
-        x0 = of_b.like(b)
-        products = _inner_products(of_b, self.vectors, b)
-        _add(of_b, x0, products / self.values, self.vectors)
-        return x0
+LOCKED = 0.1  # part of what estimates have to reach, below which a vector stays as it is
+MOST_TOGETHER = 64  # vectors of a block
 
 
 @named
@@ -108,14 +55,18 @@ def lanczos(
     maxiter: int = MAXITER,
     degree: int | None = None,
     window: tuple[float, float] | None = None,
+    block: int = 1,
+    start: Any = None,
+    storage: str | None = None,
     seed: int = 0,
     must_converge: bool = True,
 ) -> Eigenpairs:
     """The `count` smallest or largest eigenvalues of a Hermitian operator, and their eigenvectors; the operator may be indefinite.
 
     Eigenvalues come with their multiplicities: a run costs one search, and one more for each further copy of the most degenerate one, and one
-    that finds nothing new. Memory is that of up to 2 space vectors. A step is A once (with `degree` so often), and inner products with all vectors of
-    the space, twice. Start vectors are random; of fields they are the same on any number of ranks, and so are the results.
+    that finds nothing new. A search from a block of p vectors finds p copies, and is the last one where it finds fewer. Memory is that of up to 2 space vectors. A
+    step is A once (with `degree` so often), and inner products with all vectors of the space, twice. Start vectors are random, the same on any number
+    of ranks; of fields, so are the results.
 
     With `degree` and `window` the recursion runs on a Chebyshev polynomial of A, which is between -1 and 1 where eigenvalues are in the
     window, and grows fast beyond (Y. Zhou, Y. Saad, M. L. Tiago and J. R. Chelikowsky, J. Comput. Phys. 219 (2006) 172). The window [a, b] begins above
@@ -125,15 +76,20 @@ def lanczos(
     Args:
         A: an operator with `matvec`, or a function that writes A p into q, as `jali.solvers.cg` takes it.
         like: a vector of the operator, of any kind that solvers know; its values do not matter, and stay. Of a field with a batch whose
-            members A joins (`joins_members`), all of them are one vector.
+            members A joins (`joins_members`), all of them are one vector. Where it is stored in few bits, so are the eigenvectors, and the
+            search has the numbers of its arithmetic.
         count: how many.
         which: "smallest" or "largest", by value, not by modulus.
         rtol: stop when all |A v - lambda v| are at most this part of the largest |lambda| among the wanted ones. Where that is less than rounding
             allows, since all are about zero, the bound is 20 roundings of the largest eigenvalue that was seen.
-        space: so many Lanczos vectors, count + 3 at least; if left out max(2 count, count + 20).
+        space: so many Lanczos vectors, count + 3 at least, of a block count + 3 block; if left out max(2 count, count + 20), with 6 for each vector of a block
+            if that is more.
         maxiter: no more steps than this, each of which applies A, or the polynomial.
         degree: of the polynomial.
         window: its interval, (a, b).
+        block: so many start vectors at once. A is applied to as many together where vectors are fields without a batch: to fields with a batch of so many.
+        start: vectors to begin with, `Eigenpairs` or a list: those of a search that was saved, of another mass, or with a smaller rtol.
+        storage: how eigenvectors are kept in the end, see `Eigenpairs.stored`.
         seed: of random vectors.
         must_converge: raise SolverError where a pair is above the tolerance in the end; otherwise return with `converged` False.
 
@@ -141,9 +97,9 @@ def lanczos(
         SolverError: no convergence: with the number of pairs that converged, all residuals, and the largest one of each restart in `history`.
             Or A is not Hermitian, or produced infinities or nan, or eigenvalues are such that the window is wrong.
         ParameterError: impossible arguments, also a count above the number of eigenvectors that there are; vectors of an unsupported type.
-        LayoutError: whole numbers; a field with a batch whose members A does not join.
+        LayoutError: whole numbers; a field with a batch whose members A does not join; an operator that takes no batch; start vectors of another form.
     """
-    number = _checked(count, which, rtol, space, maxiter, degree, window, seed)
+    number = _checked(count, which, rtol, space, maxiter, degree, window, block, seed)
     vectors_of("lanczos: like", like)
     if is_operator(A):
         like = widened(like, A)
@@ -152,41 +108,61 @@ def lanczos(
             "lanczos: like has a batch whose members the operator does not join, so that each has eigenvectors of its own: give one member, "
             "f.members[k]"
         )
-    vectors = _operations(like)
+    vectors = operations(like)
     epsilon = vectors.epsilon(like)  # refuses whole numbers
     if rtol < 4 * epsilon:
         raise ParameterError(
             f"lanczos: rtol={rtol:g} is below what rounding in {vectors.precision(like)} allows, {4 * epsilon:.2g}"
         )
-    operator = _Operator(A, vectors, like)
+    begin = _start_vectors(start, like)
+    if storage is not None:
+        vectors.stored(like, storage)  # refuses formats that there are not
+    operator = _Operator(A, vectors, vectors.stored(like), int(block))
     if not has_batch(like):
         operator.check_hermitian()
     wanted = -1 if which == "largest" else 1
-    polynomial = None if degree is None or window is None else _Chebyshev(degree, *window, wanted)
-    room = max(2 * number, number + 20) if space is None else int(space)
-    return _Search(operator, polynomial, wanted, number, room, float(rtol), int(maxiter), int(seed)).run(
-        must_converge
+    polynomial = None if degree is None or window is None else ChebyshevFilter(degree, *window, wanted)
+    room = max(2 * number, number + 20, number + 6 * block) if space is None else int(space)
+    room = max(room, len(begin) + LEAST_ACTIVE * operator.block)
+    search = _Search(operator, polynomial, wanted, number, room, float(rtol), int(maxiter), int(seed))
+    found = search.run(begin, must_converge)
+    if storage is None and vectors.storage(like) == vectors.storage(operator.like):
+        return found
+    found = found.stored_by(
+        lambda: vectors.like(like) if storage is None else vectors.stored(like, storage), operator
     )
+    return replace(found, applications=operator.applications)
 
 
 def _checked(
-    count: Any, which: Any, rtol: Any, space: Any, maxiter: Any, degree: Any, window: Any, seed: Any
+    count: Any,
+    which: Any,
+    rtol: Any,
+    space: Any,
+    maxiter: Any,
+    degree: Any,
+    window: Any,
+    block: Any,
+    seed: Any,
 ) -> int:
     """The count. Raises ParameterError for arguments that are impossible for any operator."""
     check_tolerances("lanczos", rtol=rtol)
     if not 0 < rtol < 1:
         raise ParameterError(f"lanczos: rtol is between 0 and 1, not {value_shown(rtol)}")
-    for name, value in (("count", count), ("maxiter", maxiter), ("degree", degree)):
+    for name, value in (("count", count), ("maxiter", maxiter), ("degree", degree), ("block", block)):
         if (value is not None or name != "degree") and ((found := integer(value)) is None or found < 1):
             raise ParameterError(f"lanczos: {name} is a positive whole number, not {value_shown(value)}")
+    if block > MOST_TOGETHER:
+        raise ParameterError(f"lanczos: block is at most {MOST_TOGETHER}, not {value_shown(block)}")
     if (found := integer(seed)) is None or found < 0:
         raise ParameterError(f"lanczos: seed is a whole number from 0, not {value_shown(seed)}")
     if which not in ("smallest", "largest"):
         raise ParameterError(f'lanczos: which is "smallest" or "largest", not {value_shown(which)}')
     number = int(count)
-    if space is not None and ((found := integer(space)) is None or found < number + LEAST_ACTIVE):
+    least = number + LEAST_ACTIVE * int(block)
+    if space is not None and ((found := integer(space)) is None or found < least):
         raise ParameterError(
-            f"lanczos: space is a whole number above count, {number + LEAST_ACTIVE} at least for {number} eigenvectors, not {value_shown(space)}"
+            f"lanczos: space is a whole number above count, {least} at least for {number} eigenvectors, not {value_shown(space)}"
         )
     if (degree is None) != (window is None):
         given, missing = ("degree", "window=(a, b)") if window is None else ("window", "degree")
@@ -203,57 +179,65 @@ def _checked(
     return number
 
 
-# ---- vectors -------------------------------------------------------------------------------------------
-
-
-def _operations(x: Any) -> Vectors:
-    """The operations of a vector; of a field with a batch those for which all members are one."""
-    vectors = vectors_of("a vector", x)
-    if getattr(x, "batch", None) is not None:
-        return vectors.of_whole_batch()  # type: ignore[attr-defined]
-    return vectors
-
-
-def _inner_products(vectors: Vectors, xs: Sequence[Any], y: Any) -> np.ndarray:
-    """<x, y> of each x."""
-    if vectors.check_interval(y) > 1:  # waiting costs: nothing waits before all have begun
-        found = [vectors.inner(x, y, wait=False) for x in xs]
-        return np.array([_number(value) for value in found])
-    if has_batch(y):
-        return np.array([vectors.inner(x, y) for x in xs])
-    return np.array(sums(*((x, y) for x in xs)))
-
-
-def _number(value: Any) -> float | complex:
-    if hasattr(value, "is_complex"):
-        return complex(value) if value.is_complex else float(value)
-    return complex(value) if np.iscomplexobj(value) else float(value)
-
-
-def _add(vectors: Vectors, y: Any, factors: np.ndarray, xs: Sequence[Any], own: int = 1) -> None:
-    """y = own y + the sum of factors times xs, with few kernels, and few kinds of kernels."""
-    values, first = factors.tolist(), 0
-    while first < len(xs):
-        size = min(TOGETHER, 1 << (len(xs) - first).bit_length() - 1)
-        terms = list(zip(values[first : first + size], xs[first : first + size], strict=True))
-        vectors.update([(y, own if first == 0 else 1, terms)])
-        first += size
+def _start_vectors(start: Any, like: Any) -> list[Any]:
+    """The vectors to begin with. Raises ParameterError, LayoutError for those that are not like `like`, in any precision and storage."""
+    if start is None:
+        return []
+    found = start.vectors if isinstance(start, Eigenpairs) else start
+    if not isinstance(found, list | tuple) or not found:
+        raise ParameterError(
+            f"lanczos: start is Eigenpairs, or a list of vectors like `like`, not {value_shown(start)}"
+        )
+    for k, x in enumerate(found):
+        precise = vectors_of(f"lanczos: start[{k}]", x)
+        wanted = precise.precision(like) if type(precise) is type(vectors_of("like", like)) else ""
+        other = precise.like(x, wanted) if wanted in ("float32", "float64") else x
+        check_alike(f"lanczos: start[{k}]", other, "like", like)
+    return list(found)
 
 
 # ---- the operator --------------------------------------------------------------------------------------
 
 
 class _Operator:
-    """A as a function that writes, with its applications counted."""
+    """A as a function that writes, with its applications counted; `images` are those of several vectors, of fields together."""
 
-    def __init__(self, A: Any, vectors: Vectors, like: Any):
-        self.vectors, self.like = vectors, vectors.like(like)
+    def __init__(self, A: Any, vectors: Vectors, like: Any, block: int):
+        self.vectors, self.like, self.block = vectors, like, block
         self.function = into_of("lanczos: the operator", A, vectors)
         self.applications = 0
+        self.source, self.image = (vectors.batch_of(like, block) if block > 1 else None for _ in range(2))
+        self.sources, self.results = (
+            [] if batch is None else list(batch.members) for batch in (self.source, self.image)
+        )
 
     def __call__(self, p: Any, q: Any) -> None:
         self.function(p, q)
-        self.applications += 1
+        self.applications += 1 if has_batch(self.like) else getattr(p, "batch", None) or 1
+
+    def images(self, ps: Sequence[Any], qs: Sequence[Any], polynomial: ChebyshevFilter | None) -> None:
+        """Writes the images of vectors p, under the polynomial if there is one, into vectors q."""
+        update = self.vectors.update
+        if len(ps) < self.block or self.block == 1 or self.source is None:
+            for p, q in zip(ps, qs, strict=True):
+                self._image(p, q, polynomial)
+            return
+        for p, member in zip(ps, self.sources, strict=True):
+            update([(member, 0, [(1, p)])])
+        try:
+            self._image(self.source, self.image, polynomial)
+        except LayoutError as error:
+            raise LayoutError(
+                f"lanczos: block={self.block} applies the operator to fields with a batch of {self.block}: {error}"
+            ) from None
+        for q, member in zip(qs, self.results, strict=True):
+            update([(q, 0, [(1, member)])])
+
+    def _image(self, p: Any, q: Any, polynomial: ChebyshevFilter | None) -> None:
+        if polynomial is None:
+            self(p, q)
+        else:
+            polynomial.apply(self.vectors, self, p, q)
 
     def check_hermitian(self) -> None:
         """Raises SolverError, with numbers, where it is not. Three applications."""
@@ -294,93 +278,22 @@ def _absolute(part: Any) -> Any:
     return abs(part).sum()
 
 
-class _Chebyshev:
-    """T_n((2 A - a - b) / (b - a)), with which wanted eigenvalues are those of largest modulus.
-
-    `sign` makes them the smallest ones: T_n(-t) = (-1)^n T_n(t).
-    """
-
-    def __init__(self, degree: int, a: float, b: float, wanted: int):
-        self.degree, self.a, self.b, self.wanted = int(degree), float(a), float(b), wanted
-        self.centre, self.half = (self.a + self.b) / 2, (self.b - self.a) / 2
-        self.sign = -1 if wanted < 0 or degree % 2 == 0 else 1
-        self.kept: list[Any] = []
-
-    def apply(self, operator: _Operator, p: Any, q: Any) -> None:
-        """q = T_n p, by T_{k+1} = 2 t T_k - T_{k-1}."""
-        update = operator.vectors.update
-        if not self.kept:
-            self.kept = [operator.vectors.like(p) for _ in range(3)]
-        before, now, image = self.kept
-        update([(before, 0, [(1, p)])])
-        operator(before, image)
-        update([(now, 0, [(1 / self.half, image), (-self.centre / self.half, before)])])
-        for _ in range(self.degree - 1):
-            operator(now, image)
-            update([(before, -1, [(2 / self.half, image), (-2 * self.centre / self.half, now)])])
-            before, now = now, before
-        update([(q, 0, [(1, now)])])
-
-    def _angles(self, theta: np.ndarray) -> np.ndarray:
-        """arcosh(|t|) where the polynomial, with its sign, has these values; zero inside the window."""
-        return np.arccosh(np.maximum(-theta, 1.0)) / self.degree
-
-    def eigenvalues(self, theta: np.ndarray) -> np.ndarray:
-        """Those of A; of what is inside the window its end."""
-        return self.centre - self.wanted * self.half * np.cosh(self._angles(theta))
-
-    def slopes(self, theta: np.ndarray) -> np.ndarray:
-        """By how much residuals of the polynomial are at least larger than those of A: the least of |theta' - theta| / |lambda' - lambda|.
-
-        Outside of the window the polynomial is convex, so that is where lambda' is the far end. Inside, its order of magnitude.
-        """
-        outside = (np.maximum(-theta, 1.0) - 1) / (1 + np.cosh(self._angles(theta)))
-        return np.where(theta > -1, self.degree, np.maximum(outside, 1e-15)) / self.half
-
-    def check(self, values: np.ndarray, settled: bool) -> None:
-        """Raises SolverError for eigenvalues beyond the other end of the window, and if settled for wanted ones inside of it."""
-        end = (self.b if self.wanted > 0 else -self.a) + LEAST_OVER * self.half
-        if np.any(self.wanted * values > end):
-            raise self.too_short(f"{values[np.argmax(self.wanted * values)]:.6g}")
-        begin = self.a if self.wanted > 0 else -self.b
-        beyond = int(np.sum(self.wanted * values < begin))
-        if settled and beyond < len(values):
-            raise SolverError(
-                f"lanczos: {self}, and only {beyond} of {len(values)} eigenvalues were found {self.side}: all wanted ones lie outside of the window"
-            )
-
-    def too_short(self, value: str) -> SolverError:
-        """The error of a window that leaves out the end of the spectrum that nobody wants."""
-        over, last = ("above b", "largest") if self.wanted > 0 else ("below a", "smallest")
-        return SolverError(
-            f"lanczos: {self}, and there is an eigenvalue {value}{' ' if value else ''}{over}, where the polynomial grows as well: the window reaches to the {last} "
-            "eigenvalue"
-        )
-
-    @property
-    def side(self) -> str:
-        """Where wanted eigenvalues are."""
-        return "below a" if self.wanted > 0 else "above b"
-
-    def __str__(self) -> str:
-        return f"window=({self.a:g}, {self.b:g})"
-
-
 # ---- the search ----------------------------------------------------------------------------------------
 
 
 class _Search:
     """An orthonormal basis, and A projected on it.
 
-    The first `done` of `slots` are vectors of the basis whose images are known, and after them comes the one that is next. `H` is the projected matrix, of A or of the polynomial;
-    sign H has the wanted eigenvalues at its lower end; numbers `theta` are its Ritz values. `lost` are the lengths of what images have
-    outside of the basis beside `beta` times the next vector: residuals of vectors that were kept from an earlier search.
+    The first `done` of `slots` are vectors of the basis whose images are known; those after them, up to `filled`, are the queue. `H` is the projected matrix, of A or of the
+    polynomial; its rows of the queue are what images have of it. sign H has the wanted eigenvalues at its lower end; numbers `theta` are its Ritz values.
+    `lost` are the lengths of what images have outside of all this: residuals of vectors that were kept from an earlier search. `locked` are Ritz vectors
+    that have converged: they stay as they are, and others orthogonal to them.
     """
 
     def __init__(
         self,
         operator: _Operator,
-        polynomial: _Chebyshev | None,
+        polynomial: ChebyshevFilter | None,
         wanted: int,
         count: int,
         space: int,
@@ -394,55 +307,60 @@ class _Search:
         self.count, self.space, self.rtol, self.maxiter = count, space, rtol, maxiter
         self.seed, self.starts = seed, 0
         self.epsilon = self.vectors.epsilon(self.like)
-        self.complex = bool(np.iscomplexobj(self.vectors.inner(self.like, self.like)))
-        self.groups = self.vectors.ranks(self.like)
-        self.H = np.zeros((space + 1, space + 1), complex if self.complex else float)
+        is_complex = np.iscomplexobj(self.vectors.inner(self.like, self.like))
+        self.ranks = self.vectors.ranks(self.like)
+        self.H = np.zeros((2 * space, 2 * space), complex if is_complex else float)
         self.slots: list[Any] = []  # the same all the time: for other vectors a kernel is prepared anew
         self.aside: list[Any] = []
-        self.work = self.vectors.like(self.like)
-        self.done, self.steps, self.beta = 0, 0, 0.0
-        self.lost = np.zeros(0)
+        self.works = [self.vectors.like(self.like) for _ in range(operator.block)]
+        self.done, self.filled, self.steps = 0, 0, 0
+        self.given = 0  # vectors that began the search
+        self.lost, self.locked = np.zeros(0), np.zeros(0, bool)
         self.theta, self.estimates = np.zeros(0), np.zeros(0)
         self.S = np.zeros((0, 0))
         self.scale, self.size = 0.0, 0.0
-        self.slack = 0.0  # by how much products with what was kept may differ from zero
         self.strictness = STRICTNESS
         self.history: list[float] = []
 
     # ---- all of it ---------------------------------------------------------------------------------------
 
-    def run(self, must_converge: bool) -> Eigenpairs:
+    def run(self, begin: Sequence[Any], must_converge: bool) -> Eigenpairs:
         """Searches until one finds nothing new, then measures residuals with A, and lowers those that are above the tolerance. Raises what `lanczos` does."""
-        settled = self._searches()
+        settled = self._searches(begin)
         found = self._measured(settled)
         for _ in range(REFINEMENTS):
             if not settled or found.converged:
                 break
+            before = found.residuals.max()
             self.strictness = min(self.strictness, REFINED)
-            if not self._join(self._largest_residual(found)):
-                break
+            self._begin_again()
             settled = self._search(None)
             self._keep(self.count)
             found = self._measured(settled)
+            if found.residuals.max() > 0.5 * before:
+                break
         if must_converge and not found.converged:
             raise SolverError(self._failure(found, settled), self.history)
         return found
 
-    def _searches(self) -> bool:
+    def _searches(self, begin: Sequence[Any]) -> bool:
         """Whether the searches came to an end within `maxiter` steps."""
-        first, before = True, np.zeros(0)
-        while self._join(self._start()):
-            found = self._search(None if first else self._nothing_below)
+        for x in begin:
+            self._join(x)
+        self.given = self.filled
+        found, before = 0, np.zeros(0)
+        while self.filled > self.done or self._join_random():
+            ended = self._search(self._nothing_below if found else None)
+            certain = self.operator.block > 1 and not (found or begin) and self._fewer_copies()
             self._keep(self.count)
-            self.slack = 2 * float(np.linalg.norm(self.lost))
-            if not found:
+            if not ended:
                 return False
             new = len(before) < self.count or np.any(
                 np.abs(self.theta - before) > 2 * self._bounds(self.theta)
             )
-            if not first and not new:
+            if certain or (found and not new):
                 return True
-            first, before = False, self.theta
+            found, before = found + 1, self.theta
         if self.done < self.count:
             raise ParameterError(
                 f"lanczos: {self.count} eigenvectors are wanted, and such vectors have {self.done}"
@@ -455,15 +373,14 @@ class _Search:
         False where `maxiter` was reached.
         """
         while True:
-            goes_on = True
-            while goes_on and self.done < self.space and self.steps < self.maxiter:
-                goes_on = self._step()
+            while self.filled > self.done and self.done < self.space and self.steps < self.maxiter:
+                self._step()
             self._diagonalise()
             if self.polynomial is not None and self.theta[-1] > 1 + LEAST_OVER:
                 raise self.polynomial.too_short("")
             estimates = self.estimates[: self.count]
             self.history.append(float((estimates / self._slopes(self.theta[: self.count])).max()))
-            if not goes_on:
+            if self.filled == self.done:
                 return True
             converged = self.done >= self.count and np.all(
                 estimates <= self._bounds(self.theta[: self.count])
@@ -487,7 +404,14 @@ class _Search:
         bound = max(float(self._bounds(self.theta[: k + 1])[k]), SURELY / math.sqrt(self.size) * distance)
         return bool(self.estimates[k] <= bound)
 
-    # ---- steps -------------------------------------------------------------------------------------------
+    def _fewer_copies(self) -> bool:
+        """Whether no wanted eigenvalue has as many copies as a block of random vectors sees of it."""
+        theta = self.theta[: self.count]
+        ends = np.diff(theta) > 2 * self._bounds(theta)[1:]
+        at = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(theta)]])
+        return bool(np.diff(at).max() < self.operator.block)
+
+    # ---- vectors that join -------------------------------------------------------------------------------
 
     def _put(self, k: int, factor: Any, x: Any) -> None:
         """Vector k of the basis becomes so much of x."""
@@ -495,36 +419,41 @@ class _Search:
             self.slots.append(self.vectors.like(self.like))
         self.vectors.update([(self.slots[k], 0, [(factor, x)])])
 
-    def _start(self) -> Any:
-        """A new random vector."""
-        self.starts += 1
-        return random(self.like, (self.seed << 20) + self.starts)
+    def _join_random(self) -> bool:
+        """Puts a block of random vectors into the queue; False where the basis has all of the space."""
+        for _ in range(self.operator.block):
+            self.starts += 1
+            self._join(random(self.like, (self.seed << 20) + self.starts), weighed=True)
+        return self.filled > self.done
 
-    def _largest_residual(self, found: Eigenpairs) -> Any:
-        """A v - lambda v of the pair where it is longest; those of one search have one direction, so one serves many."""
-        k = int(found.residuals.argmax())
-        r, x = self.vectors.like(self.like), found.vectors[k]
-        self.operator(x, r)
-        self.vectors.update([(r, 1, [(-float(found.values[k]), x)])])
-        self.lost = np.zeros(self.done)  # the next vector is the part outside of the basis
-        self.slack = math.inf  # and has products with it that are not known
-        return r
+    def _join(self, u: Any, weighed: bool = False) -> None:
+        """Makes u orthonormal to all vectors and puts it into the queue, unless nothing is left of it."""
+        work = self.works[0]
+        self.vectors.update([(work, 0, [(1, u)])])
+        norm = math.sqrt(self.vectors.norm2(work))
+        if weighed:
+            self.size = max(self.size, 3 * norm * norm)  # numbers of a mean square of 1/3 or more
+        _, left = self._orthogonalised(work, self.filled)
+        if left > INVARIANT * self.epsilon * norm:
+            self._append(1 / left, work)
 
-    def _join(self, u: Any) -> bool:
-        """Makes u orthonormal to the basis, and the next vector; False where nothing is left of it."""
-        self.vectors.update([(self.work, 0, [(1, u)])])
-        norm = math.sqrt(self.vectors.norm2(self.work))
-        self.size = max(self.size, 3 * norm * norm)  # numbers of a mean square of 1/3 or more
-        _, left = self._orthogonalised(self.done)
-        if left <= INVARIANT * self.epsilon * norm:
-            return False
-        self._put(self.done, 1 / left, self.work)
-        self.H[self.done] = self.H[:, self.done] = 0
-        self.beta = 0.0
-        return True
+    def _append(self, factor: float, x: Any) -> None:
+        """Puts so much of a vector, which is orthogonal to all others, into the queue."""
+        n = self.filled
+        self._put(n, factor, x)
+        self.H[n] = self.H[:, n] = 0
+        self.filled += 1
 
-    def _orthogonalised(self, n: int) -> tuple[np.ndarray, float]:
-        """Takes from `work` what the first n vectors of the basis have of it; the inner products, and the norm of what is left.
+    def _begin_again(self) -> None:
+        """A search whose queue are the vectors of the basis: their images and residuals are measured anew."""
+        self.filled, self.given, self.done = self.done, self.done, 0
+        self.lost, self.locked = np.zeros(0), np.zeros(0, bool)
+        self.H[...] = 0
+
+    # ---- steps -------------------------------------------------------------------------------------------
+
+    def _orthogonalised(self, work: Any, n: int) -> tuple[np.ndarray, float]:
+        """Takes from a vector what the first n of the basis and the queue have of it; the inner products, and the norm of what is left.
 
         Twice is enough (L. Giraud, J. Langou and M. Rozloznik, Comput. Math. Appl. 50 (2005) 1069) unless nearly nothing is left.
         """
@@ -533,52 +462,67 @@ class _Search:
         for turn in range(4):
             before = left
             if n:
-                products = _inner_products(self.vectors, basis, self.work)
+                products = inner_products(self.vectors, basis, work)
                 if not np.all(np.isfinite(products)):
                     return products, math.nan
-                _add(self.vectors, self.work, -products, basis)
+                add(self.vectors, work, -products, basis)
                 total += products
-            left = math.sqrt(self.vectors.norm2(self.work))
+            left = math.sqrt(self.vectors.norm2(work))
             if not math.isfinite(left) or not n or (turn and left >= 0.5 * before):
                 break
         return total, left
 
-    def _step(self) -> bool:
-        """The image of the next vector, which joins the basis; False where that is invariant now."""
-        j = self.done
-        if self.polynomial is None:
-            self.operator(self.slots[j], self.work)
-        else:
-            self.polynomial.apply(self.operator, self.slots[j], self.work)
+    def _step(self) -> None:
+        """The images of the first vectors of the queue, which join the basis."""
+        number = min(
+            self.operator.block, self.filled - self.done, self.space - self.done, self.maxiter - self.steps
+        )
+        works = self.works[:number]
+        self.operator.images(self.slots[self.done : self.done + number], works, self.polynomial)
+        for work in works:
+            self._note(work)
+
+    def _note(self, image: Any) -> None:
+        """Takes in the image of the first vector of the queue, and puts what is left of it at the end."""
+        j, n = self.done, self.filled
         self.steps += 1
-        products, left = self._orthogonalised(j + 1)
+        products, left = self._orthogonalised(image, n)
         if not math.isfinite(left):
             raise self._bad_numbers()
         self.scale = max(self.scale, float(np.abs(products).max()), left)
         if 0 < self.scale < self.operator.least:
             raise self.operator.too_small(self.scale)
         self._check_hermitian(products)
-        self.H[: j + 1, j], self.H[j, : j + 1] = products, products.conj()
+        products[:j][self.locked] = 0  # which is up to what they have lost
+        self.H[:n, j], self.H[j, :n] = products, products.conj()
         self.H[j, j] = products[j].real
-        self.done = j + 1
-        self.lost = np.append(self.lost, np.zeros(self.done - len(self.lost)))
-        if left <= INVARIANT * self.epsilon * self.scale:
-            self.beta = 0.0
-            return False
-        self.beta = left
-        self._put(self.done, 1 / left, self.work)
-        self.H[self.done] = self.H[:, self.done] = 0
-        self.H[self.done, j] = left
-        return True
+        self.done += 1
+        self.lost, self.locked = np.append(self.lost, 0.0), np.append(self.locked, False)
+        nothing = self._negligible() if j < self.given else INVARIANT * self.epsilon * self.scale
+        if left <= nothing:
+            self.lost[j] = left
+            return
+        self._append(1 / left, image)
+        self.H[n, j] = left
+
+    def _negligible(self) -> float:
+        """The residual of the last of the vectors that began the search, below which it is none."""
+        theta = self.sign * self.H[: self.done, : self.done].diagonal().real
+        return (
+            LOCKED
+            * self.strictness
+            * self._tolerance(self._eigenvalues(theta))
+            * float(self._slopes(theta)[-1])
+        )
 
     def _check_hermitian(self, products: np.ndarray) -> None:
         """Raises SolverError unless <v_i, A v> is the conjugate of <v, A v_i>, which is known."""
         j = self.done
-        defects = np.abs(products - self.H[j, : j + 1].conj())
+        defects = np.abs(products[: j + 1] - self.H[j, : j + 1].conj())
         defects[j] = abs(products[j].imag)
         degree = 1 if self.polynomial is None else self.polynomial.degree
-        allowed = LEAST_DEFECT * degree * self.epsilon * self.scale + self.slack
-        if defects.max() > allowed:
+        slack = 2 * float(np.linalg.norm(self.lost))
+        if defects.max() > LEAST_DEFECT * degree * self.epsilon * self.scale + slack:
             k = int(defects.argmax())
             measured = "" if has_batch(self.like) else self.operator.not_hermitian()
             raise SolverError(
@@ -606,46 +550,56 @@ class _Search:
         """Ritz values, ascending, coefficients of their vectors, and |A v - theta v| of each."""
         n = self.done
         T = self.sign * self.H[:n, :n]
-        theta, S = np.linalg.eigh((T + T.conj().T) / 2)
-        self.theta, self.S = self._agreed(theta), self._agreed(S)
-        weights = np.abs(self.S) ** 2
-        self.estimates = np.sqrt(self.beta**2 * weights[n - 1] + self.lost[:n] ** 2 @ weights)
+        T = (T + T.conj().T) / 2
+        active, locked = np.flatnonzero(~self.locked), np.flatnonzero(self.locked)
+        theta, S = (agreed(self.ranks, found) for found in np.linalg.eigh(T[np.ix_(active, active)]))
+        self.S = np.zeros((n, n), T.dtype)
+        self.S[active, : len(active)] = S
+        self.S[locked, np.arange(len(active), n)] = 1
+        theta = np.concatenate([theta, T[locked, locked].real])
+        order = np.argsort(theta, kind="stable")
+        self.theta, self.S = theta[order], np.ascontiguousarray(self.S[:, order])
+        self.estimates = np.sqrt(
+            np.sum(np.abs(self._couplings()) ** 2, axis=0) + self.lost**2 @ np.abs(self.S) ** 2
+        )
 
-    def _agreed(self, values: np.ndarray) -> np.ndarray:
-        """Those of the first rank, on all: LAPACK of other processors has other bits, and ranks would part."""
-        values = np.ascontiguousarray(values) + 0.0
-        for ranks in self.groups:
-            numbers = values.view(float)
-            if ranks.rank:
-                numbers[...] = 0.0
-            ranks.all_reduce(numbers, numbers)
-        return values
+    def _couplings(self) -> np.ndarray:
+        """What images of Ritz vectors have of the vectors of the queue."""
+        return self.H[self.done : self.filled, : self.done] @ self.S
 
     def _restart(self) -> None:
-        """Goes on with the wanted Ritz vectors, some of the next ones, and the next vector of the recursion."""
-        k = min(self.count + max(1, (self.space - self.count) // 2), self.done)
-        done, couplings = self.done, self.beta * self.S[self.done - 1, :k]
-        lost = np.sqrt(self.lost[:done] ** 2 @ np.abs(self.S[:, :k]) ** 2)
+        """Goes on with the wanted Ritz vectors, some of the next ones, and the queue. Of those that have converged the rest is lost."""
+        done, queue = self.done, self.filled - self.done
+        k = min(self.count + max(1, (self.space - self.count) // 2), done)
+        couplings, lost = self._couplings()[:, :k], np.sqrt(self.lost**2 @ np.abs(self.S[:, :k]) ** 2)
+        locked = self.estimates[: self.count] <= LOCKED * self._bounds(self.theta[: self.count])
+        locked = np.append(locked, np.zeros(max(0, k - self.count), bool))[:k]
+        lost[locked], couplings[:, locked] = self.estimates[:k][locked], 0
         self._keep(k)
-        self.lost = lost
-        if k < done:
-            self._put(k, 1, self.slots[done])
-        self.H[k, :k] = couplings
+        self.lost, self.locked = lost, locked
+        for at in range(queue if k < done else 0):
+            self._put(k + at, 1, self.slots[done + at])
+        self.filled = k + queue
+        self.H[k : k + queue, :k], self.H[:k, k : k + queue] = couplings, couplings.conj().T
 
     def _keep(self, k: int) -> None:
-        """The first Ritz vectors become the basis, without a next vector."""
-        n, update = self.done, self.vectors.update
-        k = min(k, n)
+        """The first Ritz vectors become the basis, without a queue."""
+        k = min(k, self.done)
         self.aside += [self.vectors.like(self.like) for _ in range(k - len(self.aside))]
-        for y, column in zip(self.aside, self.S.T[:k], strict=False):
-            _add(self.vectors, y, column, self.slots[:n], own=0)
-        for x, y in zip(self.slots, self.aside[:k], strict=False):
-            update([(x, 0, [(1, y)])])
-        self.done, self.beta = k, 0.0
+        changed = []
+        for c, column in enumerate(self.S.T[:k]):
+            of = np.flatnonzero(column)  # others are locked
+            if of.tolist() != [c]:
+                add(self.vectors, self.aside[c], column[of], [self.slots[i] for i in of], own=0)
+                changed.append(c)
+        for c in changed:
+            self.vectors.update([(self.slots[c], 0, [(1, self.aside[c])])])
+        self.done = self.filled = k
+        self.given = 0
         self.theta = self.theta[:k]
         self.H[...] = 0
         self.H[range(k), range(k)] = self.sign * self.theta
-        self.lost = self.estimates[:k]
+        self.lost, self.locked = self.estimates[:k], np.zeros(k, bool)
 
     # ---- what is asked of them ---------------------------------------------------------------------------
 
@@ -678,7 +632,7 @@ class _Search:
     def _measured(self, settled: bool) -> Eigenpairs:
         """Eigenvalues and residuals, by A. Raises SolverError where the window is wrong."""
         values, residuals = np.zeros(self.done), np.zeros(self.done)
-        q, basis = self.work, self.slots[: self.done]
+        q, basis = self.works[0], self.slots[: self.done]
         for k, x in enumerate(basis):
             self.operator(x, q)
             values[k] = np.real(self.vectors.inner(x, q))

@@ -39,6 +39,12 @@ class ArrayVectors(WithoutGraphs):
         self.epsilon(x)  # refuses whole numbers
         return namespace_of(x).zeros_beside(x, tuple(x.shape), type_in(precision, x.dtype))
 
+    def stored(self, x: Any, storage: str | None = None) -> Any:
+        return array_stored(x, storage)
+
+    def storage(self, x: Any) -> str:
+        return storage_of_array(x)
+
     def copy(self, x: Any) -> Any:
         return namespace_of(x).copy(x)
 
@@ -162,6 +168,30 @@ def type_in(precision: str, dtype: Any) -> np.dtype[Any]:
             f"the precision of a vector is {' or '.join(PRECISIONS)}, not {value_shown(precision)}"
         )
     return np.result_type(precision, np.complex64 if "complex" in str(dtype) else np.float32)
+
+
+STORAGES = ("float64", "float32", "float16")
+"""How arrays keep real numbers; complex ones have no 16 bits."""
+
+
+def array_stored(x: Any, storage: str | None) -> Any:
+    """Zeros like an array, kept so: see `Vectors.stored`."""
+    if storage is None:
+        return namespace_of(x).zeros_like(x)
+    is_complex = "complex" in str(x.dtype)
+    known = STORAGES[:2] if is_complex else STORAGES
+    if not isinstance(storage, str) or storage not in known:
+        numbers = "complex" if is_complex else "real"
+        raise ParameterError(
+            f"{numbers} numbers of arrays are stored as {' or '.join(known)}, not as {value_shown(storage)}"
+        )
+    dtype = type_in(storage, x.dtype) if storage in PRECISIONS else np.dtype(storage)
+    return namespace_of(x).zeros_beside(x, tuple(x.shape), dtype)
+
+
+def storage_of_array(x: Any) -> str:
+    """The name of how an array keeps real numbers."""
+    return str(np.finfo(numpy_dtype(x)).dtype)
 
 
 def inner_by_library(x: Any, y: Any) -> Any:

@@ -43,6 +43,12 @@ class ListVectors(WithoutGraphs):
     def like(self, x: Any, precision: str | None = None) -> Any:
         return list_like(x, (like(part, precision) for part in x))
 
+    def stored(self, x: Any, storage: str | None = None) -> Any:
+        return list_like(x, (vectors_of("x", part).stored(part, storage) for part in x))
+
+    def storage(self, x: Any) -> str:
+        return ", ".join(dict.fromkeys(vectors_of("x", part).storage(part) for part in x))
+
     def copy(self, x: Any) -> Any:
         return list_like(x, (vectors_of("x", part).copy(part) for part in x))
 

@@ -39,6 +39,9 @@ class Vectors(Protocol):
         another one.
         """
 
+    def storage(self, x: Any) -> str:
+        """The name of how its numbers are kept, as `stored` takes it."""
+
     def batch_of(self, x: Any, count: int) -> Any:
         """A vector of zeros with a batch of so many, each like x; None where x cannot have one."""
 

@@ -1,0 +1,166 @@
+"""Eigenpairs of a Hermitian operator, and what they are for: the part of a solution that lies within the vectors, which solvers begin with.
+
+Vectors may be kept in few bits, of which sums and inner products take the values; they are orthonormal up to the rounding of their storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jali.errors import ParameterError
+from jali.solvers.eigs import Eigenpair
+from jali.solvers.operators import adjoint_into_of, has_batch, into_of
+from jali.solvers.subspaces import add, inner_products, operations
+from jali.vectors import Vectors, vectors_of
+from jali.vectors.arrays import PRECISIONS
+
+
+@dataclass(frozen=True, repr=False)
+class Eigenpairs:
+    """Eigenvalues, ascending, and their vectors, orthonormal; `pairs[k]` is an `Eigenpair`.
+
+    `residuals` are |A v - lambda v| of vectors of norm 1, computed with A, and `bound` what they are compared with; `applications` are those of A, of
+    all purposes; `iterations` the steps of the recursion. `converged`: all residuals are within the bound, and a search from another
+    random vector found no further eigenvalue. `rounding` is the eigenvalue that is zero up to rounding. `accuracy` bounds the errors of the values:
+    residuals, of vectors that are kept in fewer bits those of before.
+    """
+
+    values: np.ndarray
+    vectors: list[Any]
+    residuals: np.ndarray
+    applications: int
+    iterations: int
+    bound: float
+    rounding: float
+    converged: bool
+    kept_accuracy: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, k: int) -> Eigenpair:
+        return Eigenpair(float(self.values[k]), self.vectors[k], self.iterations)
+
+    def __repr__(self) -> str:
+        how = "converged" if self.converged else "not all converged"
+        return (
+            f"<{len(self)} eigenpairs, {how}, from {self.values[0]:.6g} to {self.values[-1]:.6g}, "
+            f"largest residual {self.residuals.max():.2g}, {self.applications} applications>"
+        )
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Within so much of each value there is an eigenvalue of A."""
+        return self.residuals if self.kept_accuracy is None else self.kept_accuracy
+
+    # ---- deflation -----------------------------------------------------------------------------------------
+
+    def deflate(self, b: Any, of: Any = None) -> Any:
+        """The solution of A x = b within these vectors, sum_k v_k <v_k, b> / lambda_k: the x0 with which a solver begins.
+
+        `cg(A, b, x0=pairs.deflate(b))`; the solver is left with the part of b outside of them. b is not changed. It may be of another precision than the
+        vectors, and of a batch each member has its x0. Where these are eigenvectors of D^H D, `deflate(b, of=D)` is the x0 of D x = b, sum_k v_k
+        <v_k, D^H b> / lambda_k; for those of gamma5 D it is `deflate(gamma5 b)`.
+
+        Raises:
+            ParameterError: an eigenvalue is zero up to rounding, or within its accuracy; b is a vector of another kind.
+            LayoutError: b has another form than the vectors.
+        """
+        if of is not None:
+            between = b
+            b = vectors_of("deflate: b", b).like(b)
+            adjoint_into_of("deflate: of", of, vectors_of("deflate: b", b))(between, b)
+        x0 = self._operations_on("deflate: b", b).like(b)
+        self.correct(b, x0)
+        return x0
+
+    def correct(self, r: Any, x: Any) -> None:
+        """Adds to x the solution of A e = r within these vectors: where r = b - A x has such a part again, as after a restart. Raises what `deflate` does."""
+        for k, (value, accuracy) in enumerate(zip(self.values, self.accuracy, strict=True)):
+            if abs(value) <= max(self.rounding, accuracy):
+                why = (
+                    "rounding, which divides nothing"
+                    if abs(value) <= self.rounding
+                    else f"its residual {accuracy:.3g}; a smaller rtol tells it from zero"
+                )
+                raise ParameterError(f"deflate: the eigenvalue {k}, {value:.3g}, is zero within {why}")
+        self._add_within(r, x, 1 / self.values)
+
+    def project(self, b: Any) -> Any:
+        """The part of b outside of these vectors, b - sum_k v_k <v_k, b>, a new vector. Raises LayoutError, ParameterError as `deflate` does."""
+        y = self._operations_on("project: b", b).copy(b)
+        self._add_within(b, y, -np.ones(len(self)))
+        return y
+
+    def preconditioner(self, level: float | None = None) -> Callable[[Any, Any], None]:
+        """The M of `cg(A, b, M=M)` that lifts the eigenvalues of A to `level`, by default the largest one here: r + sum_k v_k (level / lambda_k - 1) <v_k, r>.
+
+        It needs no precise vectors: with M the solution is that of A x = b, whatever they are. Raises ParameterError unless all eigenvalues are positive.
+        """
+        level = float(self.values[-1]) if level is None else float(level)
+        if not (self.values[0] > 0 and level > 0):
+            raise ParameterError(
+                f"preconditioner: eigenvalues and their level are positive, not {self.values[0]:.3g} and {level:.3g}"
+            )
+        factors = level / self.values - 1
+
+        def lift(r: Any, z: Any) -> None:
+            self._operations_on("preconditioner: r", r).update([(z, 0, [(1, r)])])
+            self._add_within(r, z, factors)
+
+        return lift
+
+    def _add_within(self, b: Any, y: Any, factors: np.ndarray) -> None:
+        """y += sum_k factors_k v_k <v_k, b>."""
+        of_b = self._operations_on("b", b)
+        products = inner_products(of_b, self.vectors, b)
+        add(of_b, y, (factors * products.T).T, self.vectors)
+
+    def _operations_on(self, name: str, b: Any) -> Vectors:
+        """The operations by which b meets the vectors. Raises ParameterError, LayoutError where it is another kind of vector, or one of another form."""
+        first, vectors = self.vectors[0], vectors_of(name, b)
+        if type(vectors) is not type(vectors_of("an eigenvector", first)):
+            raise ParameterError(
+                f"{name} is a vector of the kind of an eigenvector, {type(first).__name__}, not {type(b).__name__}"
+            )
+        joined = has_batch(first)
+        one = b.members[0] if has_batch(b) and not joined and not isinstance(b, list | tuple) else b
+        if (wanted := vectors.precision(one)) in PRECISIONS and wanted != vectors.precision(first):
+            first = vectors.like(first, wanted)
+        vectors.check(name, one, first)
+        return operations(b) if joined else vectors
+
+    # ---- storage -------------------------------------------------------------------------------------------
+
+    def stored(self, storage: str, A: Any) -> Eigenpairs:
+        """The same with vectors kept in fewer bits, for deflation: of fields in one of their storage formats, such as "float16" or "fixed16", of arrays in
+        "float32" (real ones in "float16").
+
+        Values stay, and `accuracy`; `residuals` are measured with A, which is applied once to each vector as it is stored. What rounding does to a vector of
+        n bits is about 2^-n |A|, which may be more than small eigenvalues: the solver that begins with such vectors takes it away.
+
+        Raises LayoutError, ParameterError for a format that there is not.
+        """
+        vectors = operations(self.vectors[0])
+        found = self.stored_by(
+            lambda: vectors.stored(self.vectors[0], storage), into_of("stored: A", A, vectors)
+        )
+        return replace(found, applications=self.applications + len(self))
+
+    def stored_by(self, zeros: Callable[[], Any], apply: Callable[[Any, Any], object]) -> Eigenpairs:
+        """As `stored`, in vectors of zeros, with a function that writes A p into q."""
+        vectors, kept, residuals = operations(self.vectors[0]), [], []
+        full, image = vectors.stored(self.vectors[0]), vectors.stored(self.vectors[0])
+        for value, x in zip(self.values, self.vectors, strict=True):
+            kept.append(zeros())
+            vectors.update([(kept[-1], 0, [(1, x)])])
+            vectors.update([(full, 0, [(1, kept[-1])])])
+            apply(full, image)
+            residual = vectors.update([(image, 1, [(-float(value), full)])], norm=True)
+            residuals.append(math.sqrt(residual / vectors.norm2(full)))
+        return replace(self, vectors=kept, residuals=np.array(residuals), kept_accuracy=self.accuracy)
