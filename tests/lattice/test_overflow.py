@@ -211,6 +211,25 @@ def test_numbers_of_python_that_float32_cannot_hold_are_an_error_on_every_rank(s
     assert virtual_ranks(2, body) == [np.inf] * 2
 
 
+def test_what_one_rank_cannot_store_is_an_error_on_every_rank():
+    """Of an assignment between fields of other layouts, and of a rank's own box."""
+
+    def body():
+        lattice = Lattice(4, 6, grid=(2, 1))
+        y, other = Field(lattice, Real(), precision="float32", storage="float16"), Field(lattice, Real())
+        other[...] = 1.0
+        other[0, 3] = 1e6
+        with pytest.raises(StorageError, match="1 site was given values .* by assigning"):
+            y.assign(other).local()
+        mine = np.full(lattice.local_extents, 1.0 if lattice.rank else 1e6)
+        with pytest.raises(StorageError, match="12 sites were given values .* by setting"):
+            y.set_local(mine)
+        y[...] = 2.0
+        return y.norm2()
+
+    assert virtual_ranks(2, body) == [96.0, 96.0]
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_sum_over_what_an_earlier_call_could_not_store_is_an_error(ranks):
     def body():

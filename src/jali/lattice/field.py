@@ -620,7 +620,9 @@ class Field(FieldArithmetic):
             inside = self._own_sites()
             array = np.where(inside.reshape(inside.shape + (1,) * len(self._site_shape)), array, 0)
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
-        raise_if_found(Found(overflow, f"setting {self.name} from Python"))
+        if self.stored.counts(self.precision):
+            found = Found(overflow, f"setting {self.name} from Python")
+            raise_on_all_ranks(lattice.communicator, [PastCount(found)])
         with lattice.lock:
             self._import_box(sites)
         return self

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 from jali import _core
 from jali.lattice.borrowed_arrays import in_rows
 from jali.lattice.domain import EVEN, ODD
-from jali.lattice.overflow import Found, OverflowCount, raise_if_found
+from jali.lattice.overflow import Found, OverflowCount, PastCount, raise_on_all_ranks
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
 
 
 def recode_on_host(to: Field, source: Field, precision: str) -> None:
-    """Takes the values of a field whose sites lie otherwise."""
-    from jali.codegen.recode import recode
+    """Takes the values of a field whose sites lie otherwise. Collective where a value may overflow."""
+    from jali.codegen.emit import counts_overflow
+    from jali.codegen.recode import copy_program, recode
 
     sites, overflow = recode(source._exported_box(), source.stored, to.stored, precision)
     to._import_box(sites)
-    raise_if_found(Found(overflow, f"assigning {source.name} to {to.name}"))
+    if counts_overflow(copy_program(source.stored, to.stored, precision, 1)):
+        found = Found(overflow, f"assigning {source.name} to {to.name}")
+        raise_on_all_ranks(to.lattice.communicator, [PastCount(found)])
 
 
 def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:
