@@ -19,7 +19,6 @@ DENIED = {
     "overlap": ("jali.fermions", r"overlap"),
     "multigrid": ("jali.solvers", r"multigrid|deflat"),
     "LSMR": ("jali.solvers", r"lsmr"),
-    "block CG": ("jali.solvers", r"block"),
     "quasi-Newton": ("jali.solvers", r"bfgs|newton"),
     "Sp(n)": ("jali.gauge", r"^(Sp|SO|G2)$"),
     "anisotropic couplings": ("jali.gauge", r"anisotrop"),

@@ -1,4 +1,4 @@
-"""Flexible GMRES and Chebyshev iteration: solutions of dense algebra, bits in graphs, on ranks and of batches, and honest ends."""
+"""Flexible GMRES, Chebyshev iteration and block conjugate gradients: solutions of dense algebra, bits in graphs, on ranks and of batches, and honest ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 
 import jali
 from jali import ODD, SU, Field, Lattice, LayoutError, ParameterError, Spinor
+from jali.arrays import DistributedArray
 from jali.errors import RecordingError, SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import ChebyshevPreconditioner, cg, chebyshev, chebyshev_window, fgmres, gcr, mr
+from jali.linops import Identity, Laplacian
+from jali.solvers import ChebyshevPreconditioner, block_cg, cg, chebyshev, chebyshev_window, fgmres, gcr, mr
 from jali.vectors import vectors_of
 
 
@@ -70,7 +72,7 @@ def source(lattice, batch=None, seed=1):
     many = b.like(batch=batch)
     for k in range(batch):
         many.members[k][...] = 10.0**k * b[...]
-        many.members[k][(k,) + (0,) * (lattice.ndim - 1)] = 0
+        many.members[k][(0,) * (lattice.ndim - 1) + (k,)] = 0
     return many
 
 
@@ -491,3 +493,266 @@ def test_a_chebyshev_preconditioner_saves_iterations_also_in_graphs(solver):
     both = solver(A, many, M=M)
     assert both.converged
     assert both[0].x[...].tobytes() == solver(A, many.members[0].copy(), M=M).x[...].tobytes()
+
+
+# ---- block conjugate gradients ---------------------------------------------------------------------------
+
+
+def hermitian(complex_, values=None, n=24):
+    """A Hermitian positive definite matrix with these eigenvalues, and numbers."""
+    rng = np.random.default_rng(4)
+    values = np.linspace(0.5, 8.0, n) if values is None else values
+    Q = np.linalg.qr(
+        rng.normal(size=(len(values),) * 2) + (1j * rng.normal(size=(len(values),) * 2) if complex_ else 0)
+    )[0]
+    return (
+        (Q * values) @ Q.conj().T,
+        lambda: rng.normal(size=len(values)) + (1j * rng.normal(size=len(values)) if complex_ else 0),
+    )
+
+
+def small_ones(count, n=120):
+    """A spectrum of order one, but for some small eigenvalues."""
+    return np.concatenate([10.0 ** np.linspace(-4, -3, count), np.linspace(1, 10, n - count)])
+
+
+@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+def test_block_cg_of_lists_has_the_solutions_of_numpy(complex_):
+    M, random = hermitian(complex_)
+    B = [random() for _ in range(3)]
+    x0 = [np.ones_like(b) for b in B]
+    for start in (None, x0):
+        found = block_cg(OfMatrix(M), B, start, rtol=1e-11)
+        assert found.converged
+        assert isinstance(found.x, list)
+        for b, x, one in zip(B, found.x, found.members, strict=True):
+            assert np.linalg.norm(x - np.linalg.solve(M, b)) < 1e-9 * np.linalg.norm(x)
+            assert abs(one.residual - np.linalg.norm(b - M @ x) / np.linalg.norm(b)) < 1e-14
+            assert one.residual <= 1e-11
+            assert len(one.residuals) == one.iterations + 1
+    assert all((x == 1).all() for x in x0)
+    into = block_cg(lambda p, q: np.matmul(M, p, out=q), tuple(B), rtol=1e-11)
+    assert [x.tobytes() for x in into.x] == [x.tobytes() for x in block_cg(OfMatrix(M), B, rtol=1e-11).x]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["all sites", "one colour"])
+def test_block_cg_of_fields_has_the_solutions_of_dense_algebra(half):
+    lattice = Lattice(2, 4)
+    A, D = wilson(lattice, "chebyshev", half=half)
+    many = source(lattice, 3)
+    many = many.on(ODD) if half else many
+    matrix, numbers = dense(D, many.members[0])
+    matrix = matrix.conj().T @ matrix
+    for x0 in (None, many):
+        found = block_cg(A, many, x0, rtol=1e-11)
+        for k, one in enumerate(found.members):
+            expected = np.linalg.solve(matrix, numbers(many.members[k]))
+            assert np.linalg.norm(numbers(one.x) - expected) < 1e-9 * np.linalg.norm(expected)
+            r = numbers(many.members[k]) - matrix @ numbers(one.x)
+            assert np.linalg.norm(r) <= 1e-11 * np.linalg.norm(numbers(many.members[k]))
+
+
+def test_block_cg_in_graphs_and_on_ranks_has_the_same_bits():
+    def run(check_interval):
+        lattice = Lattice(4, 2, 6)
+        A, _ = wilson(lattice, "chebyshev")
+        found = block_cg(A, source(lattice, 3), rtol=1e-9, check_interval=check_interval)
+        return [one.residuals for one in found.members], found.x[...].tobytes(), found[0].residual
+
+    alone = run(1)
+    assert alone[2] <= 1e-9
+    assert run(2) == run(None) == alone
+    for ranks in (2, 3, 4):
+        for one in jali.virtual_ranks(ranks, run, 1):
+            assert one == alone
+
+
+def test_members_that_share_a_space_take_fewer_iterations_where_few_eigenvalues_are_small():
+    M, random = hermitian(False, small_ones(4))
+    B = [random() for _ in range(8)]
+    single = max(cg(OfMatrix(M), b).iterations for b in B)
+    counts = [block_cg(OfMatrix(M), B[:count]).iterations for count in (1, 2, 4, 8)]
+    assert abs(counts[0] - single) <= 1
+    assert counts[1] < 0.7 * single
+    assert counts[2] < 0.5 * single
+    assert counts[3] < 0.25 * single
+    lattice = Lattice(12, 12)
+
+    @jali.site_function
+    def schroedinger(X, out, f, v):
+        out[X] = (4 + v[X]) * f[X] - sum(f[X + mu] + f[X - mu] for mu in X.directions())
+
+    def apply(p, q):
+        schroedinger(q, p, v)
+
+    b, v = Field(lattice, jali.Real(), batch=6), Field(lattice, jali.Real())
+    b[...] = np.random.default_rng(1).normal(size=b.shape)
+    v[...] = 0.1 * np.random.default_rng(2).random(size=v.shape)
+    assert block_cg(apply, b).iterations < 0.6 * cg(apply, b).iterations
+
+
+@pytest.mark.parametrize("nearly", [0.0, 1e-14, 1e-9, 1e-7, 1e-4])
+def test_right_hand_sides_that_depend_on_each_other_all_get_their_solution(nearly):
+    M, random = hermitian(True)
+    b = random()
+    B = [b, b + nearly * random(), -3j * b, 0 * b, random(), 1e-170 * b]
+    found = block_cg(OfMatrix(M), B, rtol=1e-12)
+    for one, rhs, x in zip(found.members, B, found.x, strict=True):
+        assert one.residual <= 1e-12
+        assert np.linalg.norm(x - np.linalg.solve(M, rhs)) <= 1e-10 * np.linalg.norm(x)
+    assert found[3].iterations == 0
+    lattice = Lattice(4, 2, 4)
+    A, _ = wilson(lattice, "chebyshev")
+    many = source(lattice, 2).like(batch=4)
+    for k in range(3):
+        many.members[k][...] = (k - 1.5) * source(lattice)[...]
+    both = block_cg(A, many, check_interval=2)
+    assert both.converged
+    alone = cg(A, source(lattice)).x[...]
+    for k in range(3):
+        assert np.allclose(both[k].x[...], (k - 1.5) * alone, atol=1e-9)
+    assert not both[3].x[...].any()
+
+
+def test_rank_is_lost_where_single_directions_are_solved_for():
+    values = np.array([1.0, 2, 2, 2, 5, 5, 5, 7, 8, 9])
+    unit = np.eye(10)
+    B = [unit[0], np.ones(10), unit[1] + unit[4]]  # after one, six and two iterations
+    found = block_cg(OfMatrix(np.diag(values)), B, rtol=1e-13)
+    assert found.iterations <= 6
+    for b, x in zip(B, found.x, strict=True):
+        assert np.allclose(x, b / values, rtol=1e-12)
+    for factor in (1.0, 3.0, 0.7):
+        found = block_cg(OfMatrix(factor * np.eye(10)), B)
+        assert found.iterations == 1
+        assert np.allclose(found.x[1], 1 / factor)
+    assert block_cg(tripled, source(Lattice(2, 2, 2), 2)).iterations == 1
+
+
+def test_members_that_share_a_space_stop_one_by_one():
+    lattice = Lattice(4, 2, 4)
+    A, _ = wilson(lattice, "chebyshev")
+    b = source(lattice, 3)
+    atol = float(1e-4 * np.linalg.norm(b.members[0][...]))
+    found = block_cg(A, b, rtol=1e-11, atol=atol)
+    counts = [one.iterations for one in found.members]
+    assert counts[0] < counts[1] < counts[2]
+    assert found[0].residual <= 1e-4  # x has stayed as it was
+    assert found[0].residual > 1e-7
+    assert found[0].residual == pytest.approx(found[0].residuals[-1], rel=1e-6)
+    assert [len(one.residuals) for one in found.members] == [count + 1 for count in counts]
+
+
+def test_right_hand_sides_of_any_size_share_a_space():
+    M, random = hermitian(True)
+    B = [random() for _ in range(3)]
+    plain = block_cg(OfMatrix(M), B, rtol=1e-11)
+    sizes = (1e-250, 1.0, 1e200)
+    found = block_cg(OfMatrix(M), [s * b for s, b in zip(sizes, B, strict=True)], rtol=1e-11)
+    assert abs(found.iterations - plain.iterations) <= 1
+    for size, x, y in zip(sizes, found.x, plain.x, strict=True):
+        assert np.allclose(x / size, y, atol=1e-9)
+    single = block_cg(
+        OfMatrix(M.astype(np.complex64)), [b.astype(np.complex64) for b in B], rtol=1e-5
+    )  # in float32
+    assert single.x[0].dtype == np.complex64
+    assert all(one.residual <= 1e-5 for one in single.members)
+
+
+def test_what_block_cg_cannot_solve_is_named():
+    M, random = hermitian(True)
+    B = [random(), random()]
+    n = len(B[0])
+    of = r"block_cg, members 0, 1 of the batch: D\^dagger A D is"
+    for A, match in (
+        (-M, f"{of} not positive definite: .*; solve A"),
+        (M - 2 * np.eye(n), f"{of} not positive definite"),
+        (np.diag([0.0] + [1.0] * (n - 1)), "D.dagger A D is not positive definite: the operator is singular"),
+        (
+            M + 1j * np.diag(np.arange(n)),
+            "; the operator is not Hermitian, or is another one for each member",
+        ),
+        (np.nan * M, f"{of} infinite or nan"),
+    ):
+        with pytest.raises(SolverError, match=match) as raised:
+            block_cg(OfMatrix(A), B)
+        assert raised.value.history[0] == [1.0, 1.0]
+    lattice = Lattice(4, 2, 4)
+    A, _ = wilson(lattice, "chebyshev")
+    many = source(lattice, 2)
+
+    @jali.site_function
+    def scaled(X, out, f, masses):
+        out[X] = masses[X.member] * f[X]
+
+    with pytest.raises(SolverError, match="or is another one for each member"):
+        block_cg(lambda p, q: scaled(q, p, np.array([1.0, 2.0])), many)
+    with pytest.raises(SolverError, match="below what rounding in float64 allows|stagnation"):
+        block_cg(A, many, rtol=1e-18)
+    with pytest.raises(SolverError, match=r"members 0, 1 of the batch: no convergence to 1e-10 in 4 iter"):
+        block_cg(A, many, maxiter=3)
+    found = block_cg(A, many, maxiter=4, must_converge=False)
+    assert not found.converged
+    assert found.iterations == 4
+    with pytest.raises(SolverError, match="infinities or nan"):
+        block_cg(OfMatrix(M), B, callback=lambda X: X[0].fill(np.nan), must_converge=False)
+    with pytest.raises(SolverError, match="b has infinities or nan"):
+        block_cg(OfMatrix(M), [B[0], np.inf * B[1]])
+
+
+def test_nan_at_one_site_of_one_rank_stops_a_block_on_all():
+    def run():
+        lattice = Lattice(4, 2, 6)
+        A, _ = wilson(lattice, "chebyshev")
+        damage = Field(lattice, Spinor(2), batch=2)
+        damage[0, 0, 5] = np.nan
+
+        def broken(p, q):
+            A(p, q)
+            vectors_of("q", q).update([(q, 1, [(1, damage)])])
+
+        with pytest.raises(SolverError, match="infinite or nan"):
+            block_cg(broken, source(lattice, 2))
+        return True
+
+    assert jali.virtual_ranks(2, run) == [True, True]
+
+
+def test_arguments_of_block_cg_are_checked():
+    M, random = hermitian(False)
+    A, b = OfMatrix(M), random()
+    field = source(Lattice(2, 2, 2), 2)
+    joins = type("Joins", (), {"matvec": lambda self, x: x, "joins_members": True})()
+    for operator, right, options, match in (
+        (A, b, {}, "b is one right-hand side, .* cg solves for one"),
+        (tripled, field.members[0], {}, "b is one right-hand side"),
+        (A, 3, {}, "block_cg: b is a vector"),
+        (A, [], {}, "block_cg: b is a vector"),
+        (A, [b] * 17, {}, r"b has 17 members, and at most 16 share a space: b\[:16\]"),
+        (tripled, field.like(batch=17), {}, r"b has 17 members, .* b.members\[:16\]"),
+        (joins, field, {}, "the operator joins the members of a batch, which are one vector"),
+        (tripled, [field, field], {}, "a list in which there is a field with a batch"),
+        (A, [b, b[:-1]], {}, r"b\[1\] is an array"),
+        (A, [b, b], {"x0": b}, "x0 is a list of 2 vectors"),
+        (A, [b, b], {"x0": [b]}, "x0 is a list of 2 vectors"),
+        (3, [b, b], {}, "the operator has a function matvec"),
+        (A, [b, b], {"rtol": 0.0}, "rtol or atol above 0"),
+        (A, [b, b], {"maxiter": 0}, "maxiter is a positive whole number"),
+        (A, [b, b], {"check_interval": 2}, "cannot be recorded"),
+    ):
+        with pytest.raises((ParameterError, LayoutError), match=match):
+            block_cg(operator, right, **options)
+
+
+def test_block_cg_takes_lists_of_distributed_arrays():
+    def run():
+        A = 4.0 * Identity(48) + Laplacian((8, 6), axes=(0, 1)).H @ Laplacian((8, 6), axes=(0, 1))
+        B = [DistributedArray.to_dist(np.random.default_rng(k).normal(size=48)) for k in range(3)]
+        found = block_cg(A, B, rtol=1e-11)
+        assert all((A @ x - b).norm() <= 1e-10 * b.norm() for x, b in zip(found.x, B, strict=True))
+        return found.iterations, [x.asarray() for x in found.x]
+
+    alone = run()
+    for count, xs in jali.virtual_ranks(3, run):
+        assert abs(count - alone[0]) <= 1
+        assert np.allclose(xs, alone[1], atol=1e-10)

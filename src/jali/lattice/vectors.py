@@ -19,6 +19,7 @@ from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
+from jali.lattice.member_products import Combination, combine, gram
 from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
@@ -229,6 +230,14 @@ class FieldVectors:
         except (TraceError, LayoutError):
             _check_update(assignments)
             raise
+
+    def gram(self, x: Field, y: Field, wait: bool = True) -> Any:
+        """The matrix of the inner products of the members of x with those of y, for solvers in which members share a space."""
+        return gram(x, y, wait)
+
+    def combine(self, combinations: Sequence[Combination]) -> None:
+        """Linear combinations of members, by matrices: `jali.lattice.member_products` describes them."""
+        combine(combinations)
 
     def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
         """Of two fields their inner product, which is exact and complete; of a function this rank's part."""

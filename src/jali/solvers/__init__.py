@@ -5,6 +5,7 @@ from jali.beside import made_of
 from jali.solvers.batches import BatchSolution
 from jali.solvers.bicgstab import bicgstab
 from jali.solvers.bicgstabl import bicgstabl
+from jali.solvers.block_cg import block_cg
 from jali.solvers.cgnr import cgnr
 from jali.solvers.chebyshev import ChebyshevPreconditioner, chebyshev, chebyshev_window
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
@@ -58,6 +59,7 @@ __all__ = [
     "Vectors",
     "bicgstab",
     "bicgstabl",
+    "block_cg",
     "cg",
     "cgls",
     "cgnr",

@@ -155,6 +155,9 @@ class Chebyshev(Krylov):
                 f"|r| grows, by which A has eigenvalues that are negative or above window=({low:g}, {high:g}), or is not Hermitian",
             )
 
+    def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
+        return not np.any(squares > GROWTH**2 * self.begun)
+
     def cause(self) -> str:
         """What r consists of, after the other parts have fallen: a quotient of Rayleigh."""
         with np.errstate(all="ignore"):
