@@ -61,10 +61,12 @@ def uniform_box(
     distribution takes no function whose last bit depends on where in an array a number lies.
     """
     extents, origin, box, shape = (tuple(map(int, one)) for one in (extents, origin, box, shape))
+    if not box:  # one number is the only one of a line
+        return uniform_box((1,), (0,), (1,), shape, dtype, seed).reshape(shape)
     dtype, found = np.dtype(dtype), np.empty((*box, *shape), dtype)
     component = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    rows = max(1, PIECE // max(1, math.prod(found.shape[1:]))) if box else 1
-    for first in range(0, box[0] if box else 1, rows):
+    rows = max(1, PIECE // max(1, math.prod(found.shape[1:])))
+    for first in range(0, box[0], rows):
         site = np.zeros((1,) * len(box), np.int64)
         for axis, (begin, size, extent) in enumerate(zip(origin, box, extents, strict=True)):
             along = np.arange(begin, begin + size, dtype=np.int64)
@@ -72,6 +74,5 @@ def uniform_box(
             site = site * extent + along.reshape((1,) * axis + (-1,) + (1,) * (len(box) - axis - 1))
         site = site.reshape(site.shape + (1,) * len(shape))
         re, im, *_ = (2 * uniform(words) - 1 for words in philox((site, site >> 32, component, 0), seed))
-        piece = found[first : first + rows] if box else found
-        piece[...] = re + 1j * im if dtype.kind == "c" else re
+        found[first : first + rows] = re + 1j * im if dtype.kind == "c" else re
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import math
 
@@ -16,7 +15,7 @@ from jali.arrays import DistributedArray
 from jali.errors import SolverError
 from jali.fermions import DomainWallDirac, Laplace, Staggered, WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import Eigenpair, Eigenpairs, cg, lanczos
+from jali.solvers import Eigenpair, Eigenpairs, lanczos
 
 
 def check(pairs, M, expected, rtol=1e-8, accuracy=1e-10):
@@ -330,39 +329,6 @@ def test_a_batch_that_is_joined_is_one_vector():
         lanczos(W.normal, psi, 2)
     with pytest.raises(LayoutError, match="members the operator does not join"):
         lanczos(D.normal, [psi, psi], 2)
-
-
-def test_deflation_saves_iterations_and_leaves_the_solution():
-    lattice = Lattice(4, 2, 2, 4)
-    D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=3), -1.5)
-    b = Field(lattice, Spinor(2))
-    b[...] = np.random.default_rng(1).normal(size=b.shape)
-    before = b[...]
-    pairs = lanczos(D.normal, b, 16, rtol=1e-5)
-    assert pairs.values[-1] > 3 * pairs.values[0]
-    plain, deflated = cg(D.normal, b), cg(D.normal, b, x0=pairs.deflate(b))
-    assert deflated.iterations < 0.65 * plain.iterations
-    assert np.abs(deflated.x[...] - plain.x[...]).max() < 1e-8 * np.abs(plain.x[...]).max()
-    assert (b[...] == before).all()
-
-
-def test_deflation_is_the_solution_within_the_vectors():
-    M = with_spectrum([-3.0, -2.0, 0.5, 4.0, 7.0])
-    b = np.arange(5) + 1j
-    pairs = lanczos(OfMatrix(M), b, 5)
-    assert np.abs(pairs.deflate(b) - np.linalg.solve(M, b)).max() < 1e-12
-    with pytest.raises(LayoutError, match="deflate: b"):
-        pairs.deflate(np.ones(4, complex))
-    with pytest.raises(ParameterError, match="deflate: b"):
-        pairs.deflate(Field(Lattice(4), Real()))
-    singular = lanczos(OfMatrix(with_spectrum([0.0, 1.0, 2.0, 3.0])), np.zeros(4, complex), 2)
-    with pytest.raises(ParameterError, match="the eigenvalue 0, .*, is zero within rounding"):
-        singular.deflate(np.ones(4, complex))
-    rough = dataclasses.replace(pairs, residuals=np.full(5, 0.6))
-    with pytest.raises(
-        ParameterError, match=r"the eigenvalue 2, 0\.5, is zero within its residual 0\.6; a smaller rtol"
-    ):
-        rough.deflate(b)
 
 
 def test_pairs_are_a_sequence():

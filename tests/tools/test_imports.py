@@ -192,7 +192,7 @@ MAY_IMPORT = {
     "profile": BELOW | {"codegen", "comm"},
     "array_namespaces": BELOW | {"comm"},
     "philox": BELOW | {"array_namespaces"},
-    "vectors": BELOW | {"array_namespaces", "philox"},
+    "vectors": BELOW | {"array_namespaces", "io", "philox"},
     "lattice": BELOW
     | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "philox", "vectors"},
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,14 +14,15 @@ from jali._core import inner_of_host_vectors
 from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.fields import FieldPart
-from jali.arrays.layout import Layout
+from jali.arrays.layout import Box, Layout, layout_of, shape_of, slices_in
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
-from jali.errors import LayoutError
+from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
 from jali.vectors import WithoutGraphs, addable, assign, combined, inner_by_library, summed, type_in
 from jali.vectors.arrays import MISMATCHED, array_stored, random_array, storage_of_array
+from jali.vectors.files import Read, box_reader, write_boxes
 from jali.vectors.protocol import Assignment, Partial, vectors_in
 from jali.vectors.registry import VectorKind, add, check_kinds
 
@@ -73,6 +75,29 @@ class DistributedVectors(WithoutGraphs):
             for leaf in _leaves(x)
         )
         return ", ".join(dict.fromkeys(names))
+
+    def write(self, path: str | os.PathLike[str], named: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        first = _one_array(next(iter(named.values())))
+        box = _box_in_files(first.layout)
+        inside = slices_in(box, first.layout.box)
+        parts = {name: namespace_of(_numbers(x)).to_host(_numbers(x))[inside] for name, x in named.items()}
+        origin, ranks = [begin for begin, _ in box], first.layout.communicator
+        write_boxes(path, first.layout.shape, origin, parts, state, ranks)
+
+    def reader(self, path: str | os.PathLike[str], like: Any) -> tuple[dict[str, Any], Read]:
+        layout = _one_array(like).layout
+        origin, shape = [begin for begin, _ in layout.box], shape_of(layout.box)
+        state, read = box_reader(path, layout.shape, origin, shape, layout.communicator)
+
+        def array(name: str) -> DistributedArray:
+            values = read(name)
+            if _of_fields(like):
+                return _filled(like, iter([values]))
+            if not isinstance(like.local, np.ndarray):
+                values = namespace_of(like.local).from_host(values, like.local)
+            return DistributedArray.of(layout, values, like._base_comm)
+
+        return state, array
 
     def copy(self, x: Any) -> Any:
         return x.copy()
@@ -129,6 +154,22 @@ class DistributedVectors(WithoutGraphs):
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         rest = iter(parts)
         return _filled(x, rest)
+
+
+def _one_array(x: Any) -> DistributedArray:
+    """x. Raises ParameterError, LayoutError for a stack, for groups of ranks with an array each, and for an order that only these ranks know."""
+    if isinstance(x, StackedDistributedArray):
+        raise ParameterError("a stack of distributed arrays has no file: its arrays are saved one by one")
+    if x.layout.mask is not None or isinstance(x.layout.flat_of, Layout):
+        raise LayoutError(f"no file has an array that is {x.layout!r}")
+    return x
+
+
+def _box_in_files(layout: Layout) -> Box:
+    """What this rank writes: its part, or a share of what all ranks have."""
+    if layout.scattered:
+        return layout.box
+    return layout_of(layout.communicator, layout.shape).box
 
 
 def _random(layout: Layout, part: Any, seed: int) -> Any:

@@ -177,6 +177,10 @@ class Adjoint:
         """Whether M joins members of a batch, which then are one vector."""
         return self._M.joins_members
 
+    def digest(self) -> Any:
+        """That of M."""
+        return self._M.digest()  # type: ignore[attr-defined]
+
     def apply(self, psi: Field, out: Field | None = None) -> Field:
         """M^dagger psi."""
         return self._M.adjoint(psi, out)

@@ -36,6 +36,7 @@ from jali.codegen.types import Element
 from jali.codegen.values import Value
 from jali.errors import LayoutError, StorageError
 from jali.fermions.applications import Applications
+from jali.fermions.digests import digest_of_links
 from jali.fermions.even_odd import EvenOdd
 from jali.fermions.formats import Conversion, Followed
 from jali.fermions.kept import KeptFields
@@ -215,6 +216,10 @@ class Dirac(Applications):
         if followed is not None and followed.changed():
             new = vars(followed.converted())
             vars(self).update({name: new[name] for name in new if name not in ("_kept", "_followed")})
+
+    def digest(self) -> dict[str, Any]:
+        """Numbers by which these links are known again, in any format: eigenvectors carry them. Masses and other parameters are no part of it."""
+        return digest_of_links(self.links)
 
     # ---- for even-odd forms ------------------------------------------------------------------------------
 

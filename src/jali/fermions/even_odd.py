@@ -71,6 +71,15 @@ class EvenOdd(Applications):
         """Whether D joins members of a batch, which then are one vector."""
         return self.D.joins_members
 
+    @property
+    def solver_kind(self) -> str:  # type: ignore[override]
+        """What solvers may count on: as D says of its forms."""
+        return self.D.even_odd_kind
+
+    def digest(self) -> dict[str, Any]:
+        """That of D."""
+        return self.D.digest()
+
     def prepare(self, b: Field, out: Field | None = None) -> Field:
         """The right-hand side b_o - B_oe A_ee^-1 b_e, of a field `b` on all sites; in the symmetric form A_oo^-1 times that."""
         self.D._acted_on(b)

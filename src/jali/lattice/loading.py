@@ -139,6 +139,11 @@ class _Description:
             ) from None
 
 
+def field_of_checkpoint(checkpoint: io.Checkpoint, name: str, lattice: Lattice) -> Field:
+    """A field of an open checkpoint on this lattice, in the precision and storage of the file. Raises what `load` does."""
+    return _from_checkpoint(checkpoint, _LoadRequest(lattice, name, None, None, None, None, True))
+
+
 def _from_checkpoint(checkpoint: io.Checkpoint, request: _LoadRequest) -> Field:
     path = checkpoint.path
     described = checkpoint.state.get(FIELDS)

@@ -40,8 +40,13 @@ def save(path: str | os.PathLike[str], /, *, format: str | None = None, **fields
     save_fields(path, format, fields)
 
 
-def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mapping[str, Field]) -> None:
-    """`save` of fields whose names may be any."""
+def save_fields(
+    path: str | os.PathLike[str],
+    format: str | None,
+    fields: Mapping[str, Field],
+    state: Mapping[str, Any] | None = None,
+) -> None:
+    """`save` of fields whose names may be any; in jali's own format with a state beside them, as checkpoints have it."""
     if not isinstance(path, str | os.PathLike):
         raise ParameterError(f"fields are saved under a path, not under {value_shown(path)}")
     if not fields:
@@ -70,7 +75,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
             lattice.extents,
             box,
             sites,
-            state={FIELDS: descriptions},
+            state={**(state or {}), FIELDS: descriptions},
             formats={name: field.format for name, field in fields.items()},
             ranks=ranks,
         )

@@ -7,24 +7,29 @@ numbers are run-time arguments, so one kernel serves all iterations, whether the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, TraceError
+from jali.io import open_checkpoint
 from jali.lattice.algebra import inner, norm2, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
 from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
+from jali.lattice.loading import field_of_checkpoint
 from jali.lattice.member_products import Combination, combine, gram
+from jali.lattice.saving import OWN, save_fields
 from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.philox import uniform_box
 from jali.vectors.arrays import factor_of, type_in
+from jali.vectors.files import Read
 from jali.vectors.registry import VectorKind, add
 
 # Factors that are part of the pattern; another one is a number, "n", or an array with a number for each member of a batch, "a".
@@ -150,11 +155,11 @@ class FieldVectors:
         """Zeros in one of the storage formats of fields."""
         return x.like(storage=x.precision if storage is None else storage)
 
-    def batch_of(self, x: Field, count: int) -> Field | None:
     def storage(self, x: Field) -> str:
         """The name of its format."""
         return x.stored.format.name
 
+    def batch_of(self, x: Field, count: int) -> Field | None:
         """None where x has a batch."""
         return x.like(batch=count) if x.batch is None else None
 
@@ -268,6 +273,24 @@ class FieldVectors:
         """Of all sites; of a batch those of a member."""
         sites = x.lattice.volume / (1 if x.over is ALL else 2)
         return sites * math.prod(x.element.type.shape) * (2 if x.element.type.kind == "complex" else 1)
+
+    def write(
+        self, path: str | os.PathLike[str], named: Mapping[str, Field], state: Mapping[str, Any]
+    ) -> None:
+        """A checkpoint, whose fields `jali.load` reads, too."""
+        save_fields(path, OWN, named, state)
+
+    def reader(self, path: str | os.PathLike[str], like: Field) -> tuple[dict[str, Any], Read]:
+        """Fields in the precision and storage of the file."""
+        file = open_checkpoint(path, ranks=like.lattice.communicator)
+
+        def field(name: str) -> Field:
+            found = field_of_checkpoint(file, name, like.lattice)
+            if found.element == like.element and found.boundary != like.boundary:
+                raise LayoutError(f"{file.path}: {name} is {found.boundary}, {like.name} is {like.boundary}")
+            return found
+
+        return file.state, field
 
     def repeats(self, x: Field) -> bool:
         """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""

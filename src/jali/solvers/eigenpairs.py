@@ -6,18 +6,24 @@ Vectors may be kept in few bits, of which sums and inner products take the value
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jali.errors import ParameterError
+from jali.errors import FileFormatError, ParameterError
+from jali.files import value_shown
 from jali.solvers.eigs import Eigenpair
-from jali.solvers.operators import adjoint_into_of, has_batch, into_of
+from jali.solvers.operators import adjoint_into_of, digest_of, digests_agree, has_batch, into_of
 from jali.solvers.subspaces import add, inner_products, operations
 from jali.vectors import Vectors, vectors_of
 from jali.vectors.arrays import PRECISIONS
+
+_STATE, _NAME = "eigenpairs", "v"  # in files
+_ARRAYS = "values", "residuals", "accuracy"
+_NUMBERS = "applications", "iterations", "bound", "rounding", "converged", "digest"
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +33,7 @@ class Eigenpairs:
     `residuals` are |A v - lambda v| of vectors of norm 1, computed with A, and `bound` what they are compared with; `applications` are those of A, of
     all purposes; `iterations` the steps of the recursion. `converged`: all residuals are within the bound, and a search from another
     random vector found no further eigenvalue. `rounding` is the eigenvalue that is zero up to rounding. `accuracy` bounds the errors of the values:
-    residuals, of vectors that are kept in fewer bits those of before.
+    residuals, of vectors that are kept in fewer bits those of before. `digest` is that of A, where it has one: of Dirac operators that of their links.
     """
 
     values: np.ndarray
@@ -39,6 +45,7 @@ class Eigenpairs:
     rounding: float
     converged: bool
     kept_accuracy: np.ndarray | None = None
+    digest: Any = None
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -58,6 +65,58 @@ class Eigenpairs:
         """Within so much of each value there is an eigenvalue of A."""
         return self.residuals if self.kept_accuracy is None else self.kept_accuracy
 
+    # ---- files -----------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes them into a checkpoint, which `Eigenpairs.read` reads. Collective; an older one under the name stays until the new one is complete.
+
+        Vectors are kept as they are stored, bit for bit: fields, arrays and distributed arrays. Raises ParameterError for lists of vectors, OSError, the same
+        on all ranks.
+        """
+        about: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        for name in _ARRAYS:
+            about[name] = np.asarray(getattr(self, name), float).tolist()
+        named = {f"{_NAME}{k}": x for k, x in enumerate(self.vectors)}
+        vectors_of("save: an eigenvector", self.vectors[0]).write(path, named, {_STATE: about})
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], like: Any, A: Any = None) -> Eigenpairs:
+        """What `save` has written, for vectors like one, on any number of ranks. Collective.
+
+        With A, the operator that they are for, eigenvectors of another configuration are refused; without it `check` does so.
+
+        Raises:
+            ParameterError: they belong to an operator with another digest.
+            LayoutError: they have another form than `like`, which may have another precision and storage.
+            FileFormatError: damage, and files that hold something else.
+            OSError: it cannot be read. All of these are the same on all ranks.
+        """
+        state, vector = vectors_of("read: like", like).reader(path, like)
+        about = state.get(_STATE)
+        if not isinstance(about, dict) or set(about) != {*_NUMBERS, *_ARRAYS}:
+            raise FileFormatError(f"{os.fsdecode(path)} holds no eigenpairs")
+        arrays = {name: np.array(about[name], float) for name in _ARRAYS}
+        count = len(arrays["values"])
+        if not count or any(array.shape != (count,) for array in arrays.values()):
+            raise FileFormatError(f"{os.fsdecode(path)}: what it says of its eigenpairs makes no sense")
+        known: dict[str, Any] = {name: about[name] for name in _NUMBERS} | arrays
+        known["kept_accuracy"] = known.pop("accuracy")
+        found = cls(vectors=[like], **known)
+        if A is not None:
+            found.check(A)
+        vectors = [vector(f"{_NAME}{k}") for k in range(count)]
+        found._operations_on(f"{os.fsdecode(path)}: an eigenvector", vectors[0])
+        return replace(found, vectors=vectors)
+
+    def check(self, A: Any) -> None:
+        """Raises ParameterError where A has another digest than the operator of these pairs: where they are eigenvectors of another gauge configuration."""
+        other = digest_of(A)
+        if not digests_agree(self.digest, other):
+            raise ParameterError(
+                f"these eigenvectors belong to an operator of other links, or other data: their digest is {_shown(self.digest)}, that of the operator "
+                f"{_shown(other)}"
+            )
+
     # ---- deflation -----------------------------------------------------------------------------------------
 
     def deflate(self, b: Any, of: Any = None) -> Any:
@@ -68,10 +127,11 @@ class Eigenpairs:
         <v_k, D^H b> / lambda_k; for those of gamma5 D it is `deflate(gamma5 b)`.
 
         Raises:
-            ParameterError: an eigenvalue is zero up to rounding, or within its accuracy; b is a vector of another kind.
+            ParameterError: an eigenvalue is zero up to rounding, or within its accuracy; b is a vector of another kind; D has another digest.
             LayoutError: b has another form than the vectors.
         """
         if of is not None:
+            self.check(of)
             between = b
             b = vectors_of("deflate: b", b).like(b)
             adjoint_into_of("deflate: of", of, vectors_of("deflate: b", b))(between, b)
@@ -144,8 +204,9 @@ class Eigenpairs:
         Values stay, and `accuracy`; `residuals` are measured with A, which is applied once to each vector as it is stored. What rounding does to a vector of
         n bits is about 2^-n |A|, which may be more than small eigenvalues: the solver that begins with such vectors takes it away.
 
-        Raises LayoutError, ParameterError for a format that there is not.
+        Raises LayoutError, ParameterError for a format that there is not, and for an operator with another digest.
         """
+        self.check(A)
         vectors = operations(self.vectors[0])
         found = self.stored_by(
             lambda: vectors.stored(self.vectors[0], storage), into_of("stored: A", A, vectors)
@@ -164,3 +225,9 @@ class Eigenpairs:
             residual = vectors.update([(image, 1, [(-float(value), full)])], norm=True)
             residuals.append(math.sqrt(residual / vectors.norm2(full)))
         return replace(self, vectors=kept, residuals=np.array(residuals), kept_accuracy=self.accuracy)
+
+
+def _shown(digest: Any) -> str:
+    if isinstance(digest, dict) and "numbers" in digest:
+        return ", ".join(f"{number:.6g}" for number in digest["numbers"])
+    return value_shown(digest)

@@ -25,7 +25,7 @@ from jali.keywords import named
 from jali.solvers.causes import LEAST_DEFECT, not_hermitian
 from jali.solvers.eigenpairs import Eigenpairs
 from jali.solvers.eigs import random_like
-from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
+from jali.solvers.operators import digest_of, has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.solver import check_tolerances
 from jali.solvers.spectral_filter import LEAST_OVER, ChebyshevFilter
 from jali.solvers.subspaces import add, agreed, inner_products, operations
@@ -88,7 +88,8 @@ def lanczos(
         degree: of the polynomial.
         window: its interval, (a, b).
         block: so many start vectors at once. A is applied to as many together where vectors are fields without a batch: to fields with a batch of so many.
-        start: vectors to begin with, `Eigenpairs` or a list: those of a search that was saved, of another mass, or with a smaller rtol.
+        start: vectors to begin with, `Eigenpairs` or a list: those of a search that was saved, of another mass, or with a larger rtol. Eigenpairs of another
+            configuration are refused; `pairs.vectors` are any vectors.
         storage: how eigenvectors are kept in the end, see `Eigenpairs.stored`.
         seed: of random vectors.
         must_converge: raise SolverError where a pair is above the tolerance in the end; otherwise return with `converged` False.
@@ -114,7 +115,7 @@ def lanczos(
         raise ParameterError(
             f"lanczos: rtol={rtol:g} is below what rounding in {vectors.precision(like)} allows, {4 * epsilon:.2g}"
         )
-    begin = _start_vectors(start, like)
+    begin = _start_vectors(start, like, A)
     if storage is not None:
         vectors.stored(like, storage)  # refuses formats that there are not
     operator = _Operator(A, vectors, vectors.stored(like), int(block))
@@ -124,8 +125,9 @@ def lanczos(
     polynomial = None if degree is None or window is None else ChebyshevFilter(degree, *window, wanted)
     room = max(2 * number, number + 20, number + 6 * block) if space is None else int(space)
     room = max(room, len(begin) + LEAST_ACTIVE * operator.block)
+    digest = digest_of(A)
     search = _Search(operator, polynomial, wanted, number, room, float(rtol), int(maxiter), int(seed))
-    found = search.run(begin, must_converge)
+    found = replace(search.run(begin, must_converge), digest=digest)
     if storage is None and vectors.storage(like) == vectors.storage(operator.like):
         return found
     found = found.stored_by(
@@ -179,10 +181,13 @@ def _checked(
     return number
 
 
-def _start_vectors(start: Any, like: Any) -> list[Any]:
-    """The vectors to begin with. Raises ParameterError, LayoutError for those that are not like `like`, in any precision and storage."""
+def _start_vectors(start: Any, like: Any, A: Any) -> list[Any]:
+    """The vectors to begin with. Raises ParameterError, LayoutError for those that are not like `like`, in any precision and storage, and for eigenpairs of
+    other data."""
     if start is None:
         return []
+    if isinstance(start, Eigenpairs):
+        start.check(A)
     found = start.vectors if isinstance(start, Eigenpairs) else start
     if not isinstance(found, list | tuple) or not found:
         raise ParameterError(

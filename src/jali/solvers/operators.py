@@ -3,7 +3,7 @@
 Vectors have the types of the operator: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields or
 lists for others. Nothing is called but these two functions, and nothing is read of the operator but its `dtype`, where it has
 one, and `joins_members`, which of an operator (or of a function) is True where it joins the members of a batch: then these are one
-vector. An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
+vector, and `digest`, which names the data that it is made of (`digest_of`). An operator may return the same vector again, or its argument: solvers no longer use a result when they request the next
 one, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions, and one that writes its
 result into a given vector `matvec_into(x, out)` and `rmatvec_into(y, out)`.
 
@@ -38,6 +38,28 @@ def is_operator(Op: Any) -> bool:
 def joins_members(A: Any) -> bool:
     """Whether an operator, a function or a method of an operator joins the members of a batch."""
     return getattr(getattr(A, "__self__", A), "joins_members", False) is True
+
+
+def digest_of(A: Any) -> Any:
+    """What identifies the data of an operator, or of a function or method of one, such as its gauge configuration: its `digest`, None where there is none.
+
+    A digest is a value of JSON, or a function that gives one, the same on all ranks; numbers that agree up to rounding are a dictionary, {"numbers": [...],
+    "rounding": r}.
+    """
+    found = getattr(getattr(A, "__self__", A), "digest", None)
+    return found() if callable(found) else found
+
+
+def digests_agree(mine: Any, other: Any) -> bool:
+    """Whether two digests may be of the same data: also where one of them is None."""
+    if mine is None or other is None or mine == other:
+        return True
+    try:
+        rounding = max(mine["rounding"], other["rounding"])
+        pairs = zip(mine["numbers"], other["numbers"], strict=True)
+        return all(abs(a - b) <= rounding for a, b in pairs)
+    except (TypeError, KeyError, ValueError):
+        return False
 
 
 def has_batch(x: Any) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from jali.array_namespaces import may_overlap, namespace_of, numpy_dtype
 from jali.errors import JaliError, LayoutError, ParameterError
 from jali.files import value_shown
 from jali.philox import uniform_box
+from jali.vectors.files import Read, box_reader, write_boxes
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import check_kinds
 
@@ -44,6 +46,21 @@ class ArrayVectors(WithoutGraphs):
 
     def storage(self, x: Any) -> str:
         return storage_of_array(x)
+
+    def write(self, path: str | os.PathLike[str], named: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        parts = {name: np.atleast_1d(namespace_of(x).to_host(x)) for name, x in named.items()}
+        shape = next(iter(parts.values())).shape
+        write_boxes(path, shape, (0,) * len(shape), parts, state)
+
+    def reader(self, path: str | os.PathLike[str], like: Any) -> tuple[dict[str, Any], Read]:
+        shape = tuple(like.shape) or (1,)
+        state, read = box_reader(path, shape, (0,) * len(shape), shape)
+
+        def array(name: str) -> Any:
+            values = read(name).reshape(tuple(like.shape))
+            return values if isinstance(like, np.ndarray) else namespace_of(like).from_host(values, like)
+
+        return state, array
 
     def copy(self, x: Any) -> Any:
         return namespace_of(x).copy(x)

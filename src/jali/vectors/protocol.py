@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from jali.errors import ParameterError
+from jali.vectors.files import Read
 
 Assignment = tuple[Any, Any, Sequence[tuple[Any, Any]]]
 """(y, c, [(a, x), ...]): y becomes c y + a x + ... Factors 0, 1 and -1 as whole numbers cost nothing."""
@@ -91,6 +93,18 @@ class Vectors(Protocol):
     def count(self, x: Any) -> float:
         """How many numbers it has, of all ranks; of a batch each member."""
 
+    def write(self, path: str | os.PathLike[str], named: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Writes vectors of one form by name into a file, and `state`, values of JSON with names, the same on all ranks. Collective.
+
+        An older file stays until the new one is complete. Raises ParameterError, LayoutError, OSError, the same on all ranks.
+        """
+
+    def reader(self, path: str | os.PathLike[str], like: Any) -> tuple[dict[str, Any], Read]:
+        """What `write` wrote, on any number of ranks: the state, and a function that reads a vector by name, in the form of `like`. Collective.
+
+        Raises FileFormatError, LayoutError where the file holds vectors of another form, OSError, the same on all ranks.
+        """
+
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
@@ -105,7 +119,13 @@ class Vectors(Protocol):
 
 
 class WithoutGraphs:
-    """For vectors whose operations the host starts one by one, and which have no batches."""
+    """For vectors whose operations the host starts one by one, and which have no batches and no files."""
+
+    def write(self, path: str | os.PathLike[str], named: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        raise ParameterError("these vectors have no files: a list or a stack is saved part by part")
+
+    def reader(self, path: str | os.PathLike[str], like: Any) -> tuple[dict[str, Any], Read]:
+        raise ParameterError("these vectors have no files: a list or a stack is read part by part")
 
     def batch_of(self, x: Any, count: int) -> Any:
         return None
