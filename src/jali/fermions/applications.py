@@ -26,6 +26,7 @@ class Applications:
     """
 
     joins_members = False
+    solver_kind = "adjoint"  # what solvers may count on (`jali.solve`): "positive", "hermitian" or neither
 
     def __init__(self) -> None:
         self._kept = KeptFields()
@@ -188,6 +189,11 @@ class Adjoint:
     def adjoint(self, psi: Field, out: Field | None = None) -> Field:
         """M psi."""
         return self._M.apply(psi, out)
+
+    @property
+    def solver_kind(self) -> str:
+        """What solvers may count on, as of M."""
+        return self._M.solver_kind
 
     def in_format(self, precision: Any = None, storage: str | None = None) -> Adjoint:
         """The adjoint of M in another format: see `Dirac.in_format`."""

@@ -65,6 +65,8 @@ class Dirac(Applications):
     colour are for `hop`, `diagonal` and `even_odd`.
     """
 
+    even_odd_kind: str = "adjoint"  # of even-odd forms, what `solver_kind` is of the operator
+    hops: ClassVar[dict[int, int]] = {0: 1}  # where links are in `data`, and over how many sites these hop
     unconverted: ClassVar[tuple[str, ...]] = ()  # attributes that `converted` leaves as they are
     _followed: Followed | None = None  # of an operator in another format: the one that it was made of
 

@@ -27,6 +27,8 @@ class Laplace(Dirac):
     Raises LayoutError for links, elements and directions that do not fit.
     """
 
+    solver_kind = even_odd_kind = "hermitian"
+
     def __init__(self, U: Any, directions: Iterable[Any] | None = None, element: Any = Vector):
         super().__init__(U, element)
         shape = self.element.type.shape

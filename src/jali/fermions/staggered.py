@@ -11,7 +11,7 @@ none. MILC and QUDA apply 2 M. Boundary conditions are those of the field chi: a
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, ClassVar
 
 from jali.beside import made_of
 from jali.codegen.types import Matrix, Vector
@@ -82,6 +82,11 @@ class Staggered(Dirac):
         self.mass = mass
         self.phases = _checked_phases(phases)
 
+    @property
+    def even_odd_kind(self) -> str:  # type: ignore[override]
+        """m - B B / m is Hermitian, and as positive as m."""
+        return "positive" if self.mass > 0 else "hermitian"
+
     def __repr__(self) -> str:
         milc = ", phases of MILC" * (self.phases == "milc")
         return f"{type(self).__name__}({self.links[0].element} on {self.lattice}, mass {self.mass:g}{milc})"
@@ -146,6 +151,8 @@ class ImprovedStaggered(Staggered):
     (S. Naik, Nucl. Phys. B 316 (1989) 238). `fat` and `long` are lists of one field per direction; L holds the weight of the long hops. For
     its methods and errors see `Staggered`.
     """
+
+    hops: ClassVar[dict[int, int]] = {0: 1, 3: 3}
 
     def __init__(self, fat: Any, long: Any, mass: float, *, phases: str = "x first"):
         super().__init__(checked_links(fat), mass, phases=phases)
