@@ -19,6 +19,7 @@ from jali.solvers import (
     Inner,
     bicgstab,
     bicgstabl,
+    block_cg,
     cg,
     cgls,
     cgnr,
@@ -221,6 +222,12 @@ def test_an_indefinite_operator(ranks):
                 "of the batch: .*not positive",
                 0,
             )
+    faults["block_cg"] = Fault(
+        lambda s: block_cg(gamma5_D(s), s.many),
+        SolverError,
+        r"D\^dagger A D is not positive definite: the operator is singular, not positive definite or not",
+        0,
+    )
     check(ranks, faults)
 
 
@@ -276,6 +283,18 @@ def test_a_bad_number_at_one_site_of_one_rank(ranks, value):
             -1 if name in LEAST_SQUARES else 0,
         )
     faults["lanczos"] = Fault(lambda s: lanczos(damaged(s), s.b, 2), SolverError, "infinities or nan")
+
+    def in_a_member(s):
+        b = s.many.copy()
+        b.members[1].assign((b.members[1] + s.with_(value)).field())
+        return b
+
+    for name, solver in {"cg": cg, "block_cg": block_cg}.items():
+        faults[f"{name}, in a member of b"] = Fault(
+            lambda s, solver=solver: solver(s.D.normal, in_a_member(s)),
+            SolverError,
+            "member 1 of the batch: b has infinities or nan",
+        )
     check(ranks, faults)
 
 
@@ -359,11 +378,17 @@ def test_a_tolerance_of_zero_and_one_below_rounding(ranks):
             words,
             1 if name == "multishift_cg" else 5,  # of two shifts
         )
-    faults["cg of a batch, 1e-17"] = Fault(
-        lambda s: cg(s.D.normal, s.many, rtol=1e-17),
-        SolverError,
-        "members 0, 1 of the batch: .* is below what rounding in float64 allows",
-        10,
+    for name, solver in {"cg of a batch": cg, "block_cg": block_cg}.items():
+        faults[f"{name}, 1e-17"] = Fault(
+            lambda s, solver=solver: solver(s.D.normal, s.many, rtol=1e-17),
+            SolverError,
+            "members 0, 1 of the batch: .* is below what rounding in float64 allows",
+            10,
+        )
+    faults["block_cg, 0"] = Fault(
+        lambda s: block_cg(s.D.normal, s.many, rtol=0.0),
+        ParameterError,
+        "rtol is below 1, and rtol or atol above 0",
     )
     faults["cg in few bits, 1e-17"] = Fault(
         lambda s: cg(s.D.normal, s.b, rtol=1e-17, inner=Inner(s.few(2.0)[0].normal, s.few(2.0)[1])),
@@ -430,12 +455,44 @@ def test_vectors_of_another_form(ranks):
     faults["lanczos, batch"] = Fault(
         lambda s: lanczos(s.D.normal, s.many, 2), LayoutError, "like has a batch whose members"
     )
+    faults["block_cg, x0 of one"] = Fault(
+        lambda s: block_cg(s.D.normal, s.many, s.b), LayoutError, "x0 has None members, b has 2"
+    )
+    faults["block_cg, one"] = Fault(
+        lambda s: block_cg(s.D.normal, s.b),
+        ParameterError,
+        "b is one right-hand side, and several share a space",
+    )
     faults["an inner format of another batch"] = Fault(
         lambda s: cg(s.D.normal, s.b, inner=Inner(s.few(2.0)[0].normal, s.many.like(precision="float32"))),
         LayoutError,
         "inner: like is a vector of the form of b",
     )
     check(ranks, faults)
+
+
+@every_number_of_ranks
+@pytest.mark.parametrize("solver", [cg, block_cg])
+def test_dependent_right_hand_sides_are_none(ranks, solver):
+    """Each has its solution, and a combination of two that of theirs."""
+
+    def run():
+        s = Setting()
+        b = s.b.like(batch=3)
+        for k in range(2):
+            b.members[k].assign(s.many.members[k])
+        b.members[2].assign((s.many.members[0] - 2 * s.many.members[1]).field())
+        found = solver(s.D.normal, b)
+        rest = (b - s.D.normal(found.x))[...]
+        sizes = [np.linalg.norm(rest[..., k, :, :]) / np.linalg.norm(b.members[k][...]) for k in range(3)]
+        assert max(sizes) <= 1e-10
+        assert [one.residual for one in found.members] == pytest.approx(sizes, rel=1e-3)
+        x = [found.x.members[k][...] for k in range(3)]
+        assert np.allclose(x[2], x[0] - 2 * x[1], rtol=0, atol=1e-9)
+        return [one.residuals for one in found.members]
+
+    first, *others = jali.virtual_ranks(ranks, run)
+    assert all(other == first for other in others)
 
 
 @every_number_of_ranks
