@@ -1,5 +1,5 @@
 """Claims: on one H200, 32^4, hops of Dirac operators between half fields, with the inverse diagonal in the same kernel, take these parts of a copy's
-bandwidth over compulsory bytes in float64: Wilson 89 %, clover 93 %, staggered 94 %, HISQ 95 %, domain walls of 12 slices 49 %; of a batch of 8 fields,
+bandwidth over compulsory bytes in float64: Wilson 89 %, clover 93 %, staggered 95 %, HISQ 96 %, domain walls of 12 slices 49 %; of a batch of 8 fields,
 which share links, HISQ has 4.0 times the throughput per member.
 
 For each operator and format: the time of a kernel on half of the sites, its compulsory bytes (fields once, links of both colours once) over

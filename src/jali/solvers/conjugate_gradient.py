@@ -114,6 +114,7 @@ class ConjugateGradients(Krylov):
     """The direction p, and q = A p with its inner product with p, which the operator may give."""
 
     name = "cg"
+    watches_positive = True
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "p"):
@@ -155,20 +156,24 @@ class ConjugateGradients(Krylov):
         self.update((self.p, of_host(ratio), [(of_host(1 - ratio * common), self.r)]))
         self.set_numbers([rr])
 
+    def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
+        unit = self._unit() if self.diagnosis is not None else 1.0
+        return self.diagnosis is None or self.diagnosis.quick(watched[:, 0].real / unit, squares / unit)
+
     def check(self, *watched: np.ndarray) -> None:
         (curvature,) = watched
         if self.diagnosis is None:
             self.refuse_bad("p^dagger A p", curvature)
-            if np.any(wrong := self.going & ~(np.real(curvature) > 0)):
+            if np.any(wrong := self.went & ~(np.real(curvature) > 0)):
                 raise self.error(
                     wrong,
                     f"p^dagger A p is not positive: the operator is singular, not positive definite or not Hermitian; {NORMAL}",
                 )
-        elif self.going:
+        elif self.went:
             unit = self._unit()
             cause = self.diagnosis.wrong(float(np.real(curvature)) / unit, float(self.squares) / unit)
             if cause:
-                raise self.error(self.going, cause, measured=False)
+                raise self.error(self.went, cause, measured=False)
         if self.iterations == 0 and np.iscomplexobj(curvature):
             # rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise
             allowed = self.vectors.epsilon(self.b) * self.sizes**2 * self.history[0] ** 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from jali.solvers.causes import gives_bad_numbers, not_hermitian, ritz_values
 from jali.solvers.operators import Function
 from jali.solvers.recursion import NORMAL
@@ -56,6 +58,17 @@ class Diagnosis:
             return f"iteration {self.grew}: |r|/|b| has grown to {residual:.3g} from {self.least:.3g}: {cause}; {NORMAL}"
         self.hermitian = True
         return ""
+
+    def quick(self, curvatures: np.ndarray, squares: np.ndarray) -> bool:
+        """Notes these numbers of several iterations, where they are positive and no residual has grown; whether that is so."""
+        residuals = np.sqrt(squares) / self.size
+        least = np.minimum.accumulate(np.concatenate([[self.least], residuals]))
+        if not self.grew and np.any(residuals > SUSPICIOUS * least[1:]):
+            return False
+        self.curvatures += curvatures.tolist()
+        self.squares += squares.tolist()
+        self.least = float(least[-1])
+        return True
 
     def _not_hermitian(self) -> str:
         return not_hermitian(self.forward, self.b) if self.measures else ""

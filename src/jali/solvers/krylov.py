@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,16 @@ from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
 LEAST_GAIN = 0.5  # of the true residual, by which a restart has to lower it
-TOGETHER = 8  # iterations of a graph, as long as a step has no more
+TOGETHER = 16  # iterations of a graph, as long as a step has no more
 PATIENCE = 200  # iterations in which the smallest residual falls by a tenth, or a solve has stagnated
+
+
+class Found(NamedTuple):
+    """Numbers of a step: |r|^2 of each iteration, what `check` looks at, and the bound of a rule, if there is one."""
+
+    squares: list[Any]
+    watched: list[Any]
+    limit: list[Any]
 
 
 class Krylov:
@@ -53,6 +61,9 @@ class Krylov:
 
     name: ClassVar[str]
     steps = 1
+    watches_positive: ClassVar[bool] = (
+        False  # whether what `check` looks at is positive, not only other than zero
+    )
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
@@ -95,6 +106,7 @@ class Krylov:
             raise self._not_finite(rr, x0=self.solution)
         self.history = [np.sqrt(rr) / self.sizes]
         self.going = self.history[0] > self.tolerances
+        self.went = self.going  # before the step that is looked at
         self.counts = np.zeros(np.shape(rr), int)  # iterations of each member
         self.squares = rr  # |r|^2 of the recursion
         self.iterations, self.since = 0, 0  # of all, and when the recursion began
@@ -227,16 +239,22 @@ class Krylov:
         else:
             self.tolerance = np.asarray(limit)
 
-    def run(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """A step; the numbers are then those that it left. Returns |r|^2, what `check` looks at, and the bound of a rule."""
-        new, squares, watched = self.step(*self.numbers)
-        self._leave(self.numbers, new)
-        if self.outer is None:
-            return squares, watched, []
-        kept, limit = self.outer.rule.bound(self, self.outer.numbers, squares[-1])
-        self._leave(self.outer.numbers, kept)
-        self._set_limit(limit)
-        return squares, watched, [limit]
+    def run(self, turns: int = 1) -> list[Found]:
+        """So many steps; the numbers are then those that the last one left. Returns what each found."""
+        numbers, found = self.numbers, []
+        outer, tolerance = self.outer, self.tolerance
+        of_rule = [] if outer is None else outer.numbers
+        for _ in range(turns):
+            numbers, squares, watched = self.step(*numbers)
+            if outer is not None:
+                of_rule, self.tolerance = outer.rule.bound(self, of_rule, squares[-1])
+            found.append(Found(squares, watched, [] if outer is None else [self.tolerance]))
+        self._leave(self.numbers, numbers)
+        if outer is not None:
+            limit, self.tolerance = self.tolerance, tolerance
+            self._leave(outer.numbers, of_rule)
+            self._set_limit(limit)
+        return found
 
     def _keep(self, numbers: list[Any], values: list[Any]) -> None:
         """Gives these numbers values of the host; makes them where there are none."""
@@ -254,16 +272,52 @@ class Krylov:
 
     def iterate(self) -> None:
         """A step, and what the host makes of it."""
-        self.note(*self.run())
+        for found in self.run():
+            self.note(*([read(number) for number in part] for part in found))
 
-    def note(self, squares: list[Any], watched: list[Any], limit: list[Any]) -> None:
-        """Reads what a step gave, counts its iterations up to the last one that is needed, and raises for what is wrong."""
-        found = [read(rr) for rr in squares]
-        limits = read(limit[0]) if limit else self.limits
-        going = self.going
+    def note_all(self, steps: list[Found]) -> None:
+        """Counts the iterations of several steps. Where nothing is wrong with them this is done for all at once: a device waits meanwhile."""
+        squares = np.array([rr for found in steps for rr in found.squares]).real
+        limits = [self.limits] * len(squares)
+        for k, found in enumerate(steps):
+            if found.limit:
+                limits[(k + 1) * self.steps - 1 : (k + 2) * self.steps - 1] = found.limit * self.steps
+        limits = limits[: len(squares)]
+        alike = all(np.shape(number) == squares.shape[1:] for number in steps[0].watched)
+        watched = np.array([found.watched if alike else [] for found in steps])
+        if alike and np.isfinite(squares).all() and np.isfinite(watched).all():
+            residuals = np.sqrt(np.abs(squares)) / self.sizes
+            after = np.logical_and.accumulate(residuals > np.array(limits), axis=0) & self.going
+            each = after.reshape(len(squares), -1).any(axis=1)
+            count = len(squares) if each[-1] else int(np.argmin(each)) + 1
+            used = -(-count // self.steps)
+            before = np.concatenate([self.going[np.newaxis], after[:-1]])
+            masks = before[:: self.steps] if self.watches_positive else after[self.steps - 1 :: self.steps]
+            masks = masks[:used]
+            bad = watched[:used].real <= 0 if self.watches_positive else watched[:used] == 0
+            wrong = bool(watched.size) and bool(np.any(bad & masks[:, np.newaxis]))
+            if not wrong and self.quick(squares[:count], watched[:used]):
+                for now, rr, going in zip(residuals[:count], squares[:count], before[:count], strict=True):
+                    self._add(now, rr, going)
+                self.going, self.limits = after[count - 1], np.asarray(limits[count - 1])
+                self._stop_where_it_stagnates()
+                return
+        for found in steps:
+            if self.converged:
+                return
+            self.note(*([np.asarray(number) for number in part] for part in found))
+
+    def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
+        """Whether `check` finds nothing wrong with several steps, of which these are the numbers; notes what it wants of them."""
+        return True
+
+    def note(self, found: list[Any], watched: list[Any], limit: list[Any]) -> None:
+        """Counts the iterations of a step, up to the last one that is needed, and raises for what is wrong."""
+        limits = limit[0] if limit else self.limits
+        going = self.went = self.going
         with np.errstate(invalid="ignore"):  # a step that ended in a solution may have divided by nothing
             self.going = going & ~(np.sqrt(np.abs(found[-1])) / self.sizes <= limits)
-        self.check(*map(read, watched))
+        self.check(*watched)
         self.going = going
         for rr in found:
             if self.converged:
@@ -290,20 +344,29 @@ class Krylov:
                 wrong,
                 f"|r|^2 is {rr[wrong].flat[0]}: the operator gave infinities or nan, or numbers overflow",
             )
-        now = np.where(self.going, np.sqrt(np.abs(rr)) / self.sizes, self.history[-1])
-        self.squares = np.where(self.going, rr, self.squares)
-        self.history.append(now)
+        self._add(np.sqrt(np.abs(rr)) / self.sizes, rr, self.going)
+        self.going = self.going & (self.history[-1] > self.limits)
+        self._stop_where_it_stagnates()
+
+    def _add(self, residuals: np.ndarray, rr: np.ndarray, going: np.ndarray) -> None:
+        """An iteration of the members that were going, with these |r| / |b| and |r|^2."""
+        if self.batch is not None:
+            residuals = np.where(going, residuals, self.history[-1])
+            rr = np.where(going, rr, self.squares)
+        self.squares = rr
+        self.history.append(residuals)
         self.iterations += 1
-        self.counts += self.going
-        if np.any(now < 0.9 * self.best):
+        self.counts += going
+        if np.any(residuals < 0.9 * self.best):
             self.improved = self.iterations
-            self.best = np.minimum(self.best, now)
-        self.going = self.going & (now > self.limits)
+            self.best = np.minimum(self.best, residuals)
+
+    def _stop_where_it_stagnates(self) -> None:
         self.stagnates = bool(self.going.any()) and self.iterations - self.improved > self.patience
         if self.stagnates and self.must_converge:
             raise self.error(
                 self.going,
-                f"stagnation: no residual fell by a tenth in {self.patience} iterations; |r|/|b| is {now[self.going].max():.3g}",
+                f"stagnation: no residual fell by a tenth in {self.patience} iterations; |r|/|b| is {self.history[-1][self.going].max():.3g}",
             )
 
     @property
@@ -375,20 +438,19 @@ class _Repeated:
 
     def _steps(self) -> list[Any]:
         """|r|^2 of the iterations, what is looked at, and the bound of a rule, step by step."""
-        found = [self.run.run() for _ in range(self.turns)]
+        found = self.run.run(self.turns)
         self.counts = [len(part) for part in found[0]]
-        return [number for parts in found for part in parts for number in part]
+        return [number for step in found for part in step for number in part]
 
     def iterate(self) -> None:
         """As many steps of the run, up to the last one that is needed."""
         self.graph.run()
-        numbers = list(self.graph.read())
-        each = len(numbers) // self.turns
-        for k in range(self.turns):
-            if self.run.converged:
-                return
-            found = iter(numbers[k * each : (k + 1) * each])
-            self.run.note(*([next(found) for _ in range(count)] for count in self.counts))
+        numbers = iter(self.graph.read())
+        steps = [
+            Found(*([next(numbers) for _ in range(count)] for count in self.counts))
+            for _ in range(self.turns)
+        ]
+        self.run.note_all(steps)
 
 
 def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
@@ -431,8 +493,10 @@ def solved(
         first = not graphs
         while not run.converged and not run.stagnates and run.iterations < maxiter:
             together = turns
-            if check_interval is None and run.remaining() < turns * run.steps:
-                together = max(1, turns // 4)  # what a graph does after the last iteration is lost
+            # what a graph does after the last iteration is lost
+            left = min(run.remaining(), maxiter - run.iterations)
+            while check_interval is None and together > 1 and left < together * run.steps:
+                together = max(1, together // 4)
             if turns > 1 and not first and run.iterations + together * run.steps <= maxiter:
                 try:
                     if together not in graphs:

@@ -24,6 +24,7 @@ class PreconditionedCG(Krylov):
     """The direction p, q = A p, and z = M r."""
 
     name = "cg"
+    watches_positive = True
 
     def __init__(self, A: Any, b: Any, x0: Any, M: Any, rtol: float, atol: float, inner: Inner | None = None):
         self.M = M
