@@ -181,9 +181,9 @@ def multishift_cg(
         raise SolverError(
             f"multishift_cg, A + {sigmas[0]:g}, of the smallest shift: {error}", run.histories
         ) from error
-    solutions = []
+    solutions, histories = [], run.histories
     for k, sigma in enumerate(sigmas):
-        residual, history = run.true_residual_of(k), run.histories[k]
+        residual, history = run.true_residual_of(k), histories[k]
         x = unscaled(vectors, run.x_of[k], factors)
         found = Solution(x, len(history) - 1, history, residual, residual <= tolerance, turns)
         if refine and not found.converged:
@@ -380,11 +380,11 @@ class _ShiftsRun(Recursion):
         self.diagnosis = Diagnosis(self.forward, vectors, b, self.rr, size)
         self.pp: Any = self.rr  # |p|^2 of shift 0
         self.step, self.weight = 1.0, 0.0  # of the last iteration
-        self.deltas = [sigma - self.lowest for sigma in shifts]
-        self.zetas, self.excesses = [1.0] * len(shifts), [0.0] * len(shifts)
+        self.deltas = np.array(shifts) - self.lowest
+        self.zetas, self.excesses = np.ones(len(shifts)), np.zeros(len(shifts))
         self.x_of = [self.x, *(vectors.like(b) for _ in shifts[1:])]
         self.d_of = [self.p, *(vectors.copy(b) for _ in shifts[1:])]
-        self.histories: list[list[float]] = [[] for _ in shifts]
+        self.found: list[np.ndarray] = []  # |r| / |b| of the shifts that went on, by iteration
         self.active = len(shifts)
         self._note_residuals()
 
@@ -409,6 +409,11 @@ class _ShiftsRun(Recursion):
         """Raises SolverError unless p^dagger A p is positive and finite."""
         if wrong := self.diagnosis.wrong(curvature, rr):
             raise SolverError(wrong)
+
+    @property
+    def histories(self) -> list[list[float]]:
+        """|r| / |b| by shift and iteration."""
+        return [[float(row[k]) for row in self.found if k < len(row)] for k in range(len(self.shifts))]
 
     def true_residual_of(self, k: int) -> float:
         """|b - (A + shift) x| / |b| of shift k; overwrites r."""
@@ -437,12 +442,13 @@ class _ShiftsRun(Recursion):
 
     def follow(self, step: float, weight: float) -> tuple[list[float], list[float]]:
         """The next numbers of the shifts that go on: lengths of steps, and weights of directions."""
-        going = range(self.active)
-        for k in going:
-            self.excesses[k] = _next_excess(self.excesses[k], self.deltas[k], step, self.step, self.weight)
-            self.zetas[k] /= 1.0 + self.excesses[k]
+        going = slice(self.active)
+        with np.errstate(over="ignore", invalid="ignore"):  # a residual of such a shift is refused
+            excesses = _next_excess(self.excesses[going], self.deltas[going], step, self.step, self.weight)
+        self.excesses[going], zetas = excesses, self.zetas[going]
+        zetas /= 1.0 + excesses
         self.step, self.weight = step, weight
-        return [step * self.zetas[k] for k in going], [weight / (1.0 + self.excesses[k]) for k in going]
+        return (step * zetas).tolist(), (weight / (1.0 + excesses)).tolist()
 
     def move(self, steps: Sequence[Any], weights: Sequence[Any], wait: bool = True) -> Any:
         """x += step d, then d = r + weight d, of so many shifts; returns |d|^2 of shift 0 where it is needed."""
@@ -470,9 +476,9 @@ class _ShiftsRun(Recursion):
 
     def _note_residuals(self) -> None:
         """Residuals of the shifts that go on; those that have converged leave, the largest first."""
-        for k in range(self.active):
-            self.histories[k].append(self.zetas[k] * math.sqrt(self.rr) / self.size)
-        while self.active and self.histories[self.active - 1][-1] <= self.tolerance:
+        residuals = self.zetas[: self.active] * math.sqrt(self.rr) / self.size
+        self.found.append(residuals)
+        while self.active and residuals[self.active - 1] <= self.tolerance:
             self.active -= 1
             self.d_of[self.active] = None  # frees its memory
 
@@ -484,7 +490,8 @@ class _ShiftsRun(Recursion):
 
 
 class _Repeated:
-    """So many iterations of a run as a graph, for the shifts that go on; recorded anew when some have left."""
+    """So many iterations of a run as a graph, for the shifts that go on; recorded anew when two have left, or all but one: recording takes as long as
+    some iterations."""
 
     def __init__(self, run: _ShiftsRun, turns: int):
         self.run = run
@@ -549,7 +556,7 @@ class _Repeated:
     def iterate(self) -> None:
         """As many iterations of the run, up to the last one that is needed."""
         run = self.run
-        if run.active < self.active:
+        if run.active <= self.active - TOGETHER or run.active == 1 < self.active:
             self._record()
         self.graph.run()
         numbers = self.graph.read()
