@@ -20,6 +20,7 @@ from jali.fermions.fat_links import (
     unitary_links,
 )
 from jali.fermions.laplace import Laplace
+from jali.fermions.schwarz import CutDirac, SchwarzBlocks
 from jali.fermions.spin import SpinMatrix, gamma, gamma5, project, reconstruct
 from jali.fermions.staggered import HISQ, Asqtad, ImprovedStaggered, Staggered, staggered_phase_at
 from jali.fermions.twisted_mass import TwistedCloverDirac, TwistedMassDirac
@@ -33,6 +34,7 @@ __all__ = [
     "Applications",
     "Asqtad",
     "CloverDirac",
+    "CutDirac",
     "Dirac",
     "DomainWallDirac",
     "EvenOdd",
@@ -40,6 +42,7 @@ __all__ = [
     "ImprovedStaggered",
     "Laplace",
     "PathCoefficients",
+    "SchwarzBlocks",
     "SpinMatrix",
     "Staggered",
     "TwistedCloverDirac",

@@ -1,4 +1,4 @@
-"""Flexible GMRES, Chebyshev iteration and block conjugate gradients on devices: the history and the bits of the host, in graphs and without."""
+"""Flexible GMRES, Chebyshev iteration, block conjugate gradients and Schwarz blocks on devices: the history and the bits of the host, in graphs and without."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from jali import SU, Field, Lattice, Spinor
-from jali.fermions import WilsonDirac
+from jali.fermions import SchwarzBlocks, WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import ChebyshevPreconditioner, block_cg, chebyshev, fgmres
+from jali.solvers import ChebyshevPreconditioner, block_cg, chebyshev, fgmres, gcr
 
 SOLVERS = {
     "fgmres": functools.partial(fgmres, restart=4),
     "chebyshev": functools.partial(chebyshev, window=(0.15, 40.0)),
     "block_cg": block_cg,
+    "schwarz": functools.partial(gcr, restart=4),
 }
 
 
@@ -34,15 +35,20 @@ def setting(kind, batch):
     return WilsonDirac(U, 0.4), b
 
 
-@pytest.mark.short(3)
-@pytest.mark.parametrize("name, batch", [("block_cg", 3), ("fgmres", None), ("chebyshev", 3), ("fgmres", 3)])
+@pytest.mark.short(4)
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("block_cg", 3), ("schwarz", None), ("chebyshev", 3), ("fgmres", 3), ("fgmres", None), ("schwarz", 3)],
+)
 def test_solves_have_the_history_of_the_host(name, batch, device):
     def found(kind, **options):
         D, b = setting(kind, batch)
         M = {}
         if name == "fgmres":
             M = {"M": ChebyshevPreconditioner(D.normal, (2.0, 40.0), 1)}
-        one = SOLVERS[name](D.normal, b, rtol=1e-6, **M, **options)
+        if name == "schwarz":
+            M = {"M": SchwarzBlocks(D, (2, 2, 2), iterations=2)}
+        one = SOLVERS[name](D if name == "schwarz" else D.normal, b, rtol=1e-6, **M, **options)
         members = one.members if batch else [one]
         return (
             [(m.residuals, m.residual, m.iterations) for m in members],
