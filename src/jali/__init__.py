@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from jali.lattice.saving import save
     from jali.lattice.scalar_arrays import ScalarArray
     from jali.lattice.update_simulation import PolicyPrediction, UpdateSimulation
+    from jali.solvers.choice import solve
 
 __all__ = [
     "ALL",
@@ -178,6 +179,7 @@ __all__ = [
     "sin",
     "sinh",
     "site_function",
+    "solve",
     "sqrt",
     "stack",
     "tan",
@@ -220,6 +222,7 @@ _LATER = {
     "join": "jali.lattice.colours",
     "load": "jali.lattice.loading",
     "save": "jali.lattice.saving",
+    "solve": "jali.solvers.choice",
 }
 
 if not TYPE_CHECKING:  # type checkers know the names

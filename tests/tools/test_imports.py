@@ -211,7 +211,7 @@ MAY_IMPORT = {
         "vectors",
     },
     "fft": BELOW | {"array_namespaces", "arrays", "codegen", "comm", "lattice", "graph_recorder"},
-    "solvers": BELOW | {"array_namespaces", "arrays", "comm", "vectors"},
+    "solvers": BELOW | {"array_namespaces", "arrays", "comm", "tune", "vectors"},
     "linops": BELOW
     | {"array_namespaces", "arrays", "codegen", "comm", "fft", "lattice", "graph_recorder", "solvers"},
     "examples": BELOW
@@ -239,11 +239,13 @@ MAY_IMPORT = {
         "comm",
         "devices",
         "examples",
+        "fermions",
         "gauge",
         "io",
         "lattice",
         "planner",
         "profile",
+        "solvers",
     }
     | {"statistics", "tune"},
     "__main__": BELOW | {"cli"},

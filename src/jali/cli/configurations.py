@@ -70,7 +70,7 @@ class Configuration:
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """`--lattice` and `--group`, for files without them, `--ignore-checksum` and `--device`."""
     parser.add_argument(
-        "--lattice", type=_extents, metavar="X,Y,Z,T", help="extents, for files that do not tell"
+        "--lattice", type=extents_argument, metavar="X,Y,Z,T", help="extents, for files that do not tell"
     )
     parser.add_argument("--group", metavar="SU2", help="gauge group, for files that do not tell")
     parser.add_argument(
@@ -231,7 +231,8 @@ def _from_run(
     return Configuration(path, "checkpoint", U, precision, U.n, kind, metadata=metadata)
 
 
-def _extents(text: str) -> tuple[int, ...]:
+def extents_argument(text: str) -> tuple[int, ...]:
+    """Four extents of a lattice."""
     if not re.fullmatch(r"[0-9]{1,9}([,x][0-9]{1,9}){3}", text.replace(" ", "")):
         raise argparse.ArgumentTypeError(
             f"{value_shown(text)} should be four extents x,y,z,t, for example 4,4,4,8"

@@ -92,8 +92,8 @@ COMMANDS = {
     ),
     "tune": Command(
         "jali.cli.tune",
-        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives, or import "
-        "them from MPICH",
+        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives and of solvers, or "
+        "import those of collectives from MPICH",
     ),
     "mpirun": Command(
         "jali.cli.mpirun",

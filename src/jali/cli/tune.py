@@ -1,8 +1,8 @@
 """`jali tune`: the tuner's stored choices for the devices of this machine, with reasons; their deletion; rules of
-collectives.
+collectives and of solvers.
 
 Measuring kernels is done by programs as they run, since only they have the fields; JALI_TUNE sets when. Collectives are
-measured by `jali tune collectives` (`tune_collectives.py`).
+measured by `jali tune collectives` (`tune_collectives.py`), solvers by `jali tune solvers` (`tune_solvers.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm, tune, vendors
+from jali.cli.configurations import extents_argument
 from jali.cli.options import device_argument, keep_defaults, refuse_others
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
 from jali.devices import device_names
@@ -36,7 +37,27 @@ OF_COLLECTIVES = (
     "force",
 )
 OF_IMPORT = ("output", "force", "memory", "assume", "strict")
-OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES, "import-mpich": OF_IMPORT}
+OF_SOLVERS = (
+    "device",
+    "lattice",
+    "beta",
+    "sweeps",
+    "configuration",
+    "mass",
+    "numbers",
+    "tolerance",
+    "batch",
+    "solves",
+    "output",
+    "force",
+)
+OPTIONS = {
+    "show": ("why",),
+    "forget": (),
+    "collectives": OF_COLLECTIVES,
+    "import-mpich": OF_IMPORT,
+    "solvers": OF_SOLVERS,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Show what was found fastest on the devices here, and why, or forget it. Or (collectives) measure every algorithm of every "
         "collective between the ranks (-n), and write rules for those sizes where one is faster than jali's own choice; "
         "JALI_COLLECTIVE_RULES names their file to programs. Or (import-mpich) write such rules from a tree of MPICH's, which its "
-        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE or the like names."
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE or the like names. Or (solvers) measure the solvers of a Dirac operator, and write a rule by which "
+        "jali.solve takes the fastest."
     )
     parser.epilog = "JALI_TUNE, for programs that run kernels: " + "; ".join(
         f"{name}: {words}" for name, words in tune.MODES.items()
@@ -56,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kernel",
         nargs="?",
-        help="only about this kernel: its name, or the beginning of its digest; for import-mpich: the tree, a JSON file",
+        help="only about this kernel: its name, or the beginning of its digest; for import-mpich: the tree, a JSON file; for solvers: the operator, "
+        "like clover",
     )
     parser.add_argument("--why", action="store_true", help="show every candidate with its time")
     of = parser.add_argument_group("collectives")
@@ -99,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here; of import-mpich: TREE.toml, here)",
+        help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here; of import-mpich: TREE.toml, here; of solvers: the file that jali.solve reads)",
     )
     of.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw times of all algorithms over sizes, a PNG or PDF"
@@ -130,14 +153,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write nothing where leaving something out changes what rules mean",
     )
+    of_solvers = parser.add_argument_group("solvers")
+    of_solvers.add_argument(
+        "--lattice", type=extents_argument, metavar="X,Y,Z,T", help="extents (default 8,8,8,16)"
+    )
+    of_solvers.add_argument("--beta", type=float, metavar="B", help="of quenched links of SU(3) (default 6)")
+    of_solvers.add_argument(
+        "--sweeps",
+        type=whole_argument,
+        metavar="N",
+        help="of heat bath and overrelaxation before (default 30)",
+    )
+    of_solvers.add_argument(
+        "--configuration", type=Path, metavar="FILE", help="a gauge configuration in place of quenched links"
+    )
+    of_solvers.add_argument("--mass", type=float, metavar="M", help="the bare mass")
+    of_solvers.add_argument(
+        "--numbers",
+        type=numbers_argument,
+        default={},
+        metavar="NAME=NUMBER,...",
+        help="others that the operator has, like csw=1.2,mu=0.1",
+    )
+    of_solvers.add_argument(
+        "--tolerance", type=float, default=1e-10, metavar="T", help="of |b - A x| / |b| (default 1e-10)"
+    )
+    of_solvers.add_argument(
+        "--batch", type=whole_argument, metavar="N", help="right-hand sides at once (default: one)"
+    )
+    of_solvers.add_argument(
+        "--solves", type=whole_argument, default=3, metavar="N", help="of each candidate (default 3)"
+    )
     keep_defaults(parser, OPTIONS)
+
+
+def numbers_argument(text: str) -> dict[str, float]:
+    """NAME=NUMBER,... of an operator."""
+    found = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{value_shown(part)} is not NAME=NUMBER, such as csw=1.2"
+            ) from None
+    return found
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Show or forget, where one rank prints for all, or measure collectives."""
-    also = {"collectives": ("--json",), "import-mpich": ("a tree", "--json")}.get(
-        arguments.action, ("the name of a kernel", "--json")
-    )
+    also = {
+        "collectives": ("--json",),
+        "import-mpich": ("a tree", "--json"),
+        "solvers": ("the name of an operator", "--json"),
+    }.get(arguments.action, ("the name of a kernel", "--json"))
     refuse_others(arguments, OPTIONS, arguments.action, f"jali tune {arguments.action}", also)
     if arguments.action == "collectives":
         from jali.cli.tune_collectives import execute as collectives
@@ -151,6 +221,10 @@ def execute(arguments: argparse.Namespace) -> int:
         from jali.cli.import_mpich import execute as import_mpich
 
         return import_mpich(arguments)
+    if arguments.action == "solvers":
+        from jali.cli.tune_solvers import execute as solvers
+
+        return solvers(arguments)
     if comm.current().rank != 0:
         return 0
     if arguments.action == "forget":

@@ -8,10 +8,11 @@ from jali.solvers.bicgstabl import bicgstabl
 from jali.solvers.block_cg import block_cg
 from jali.solvers.cgnr import cgnr
 from jali.solvers.chebyshev import ChebyshevPreconditioner, chebyshev, chebyshev_window
+from jali.solvers.choice import ChosenBatchSolution, ChosenSolution, SolverChoice, choose, solve
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.defect_correction import defect_correction
-from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.eigenpairs import Eigenpairs
+from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.fgmres import fgmres
 from jali.solvers.gcr import gcr
 from jali.solvers.lanczos import lanczos
@@ -26,6 +27,7 @@ from jali.solvers.proximal import L2, L21, ProxOperator
 from jali.solvers.reliable import Inner
 from jali.solvers.solver import Solver
 from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
+from jali.solvers.tuning import TunedSolver, tune_solver
 from jali.vectors import VectorKind, Vectors, each, register, sums, vectors_of
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "BatchSolution",
     "CGSolution",
     "ChebyshevPreconditioner",
+    "ChosenBatchSolution",
+    "ChosenSolution",
     "Eigenpair",
     "Eigenpairs",
     "Inner",
@@ -54,7 +58,9 @@ __all__ = [
     "ResidualError",
     "Solution",
     "Solver",
+    "SolverChoice",
     "SparseSolution",
+    "TunedSolver",
     "VectorKind",
     "Vectors",
     "bicgstab",
@@ -65,6 +71,7 @@ __all__ = [
     "cgnr",
     "chebyshev",
     "chebyshev_window",
+    "choose",
     "defect_correction",
     "each",
     "fgmres",
@@ -79,6 +86,8 @@ __all__ = [
     "multishift_cg",
     "power_iteration",
     "register",
+    "solve",
     "sums",
+    "tune_solver",
     "vectors_of",
 ]
