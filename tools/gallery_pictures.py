@@ -224,7 +224,7 @@ def convergence() -> Figure:
     found, _ = run("convergence.py")
     figure, (left, right) = axes(2, sharey=True)
     for name, (at, residuals) in found["histories"].items():
-        panel = right if "even-odd" in name or "corrected" in name else left
+        panel = right if "even-odd" in name or "16 bits" in name else left
         panel.semilogy(at, residuals, label=name, linewidth=1)
     left.set(title="solvers of D x = b", xlabel="applications of D", ylabel="|r| / |b|")
     right.set(title="even-odd, and in 16 bits", xlabel="applications of D")
