@@ -36,6 +36,7 @@ class GraphRecorder:
     def __init__(self, lattice: Any):
         self.lattice = lattice
         self.operations: list[Operation] = []
+        self.flops = 0.0  # of a repetition on all ranks
         self.held: list[Any] = []
         self.launches: list[Any] = []
         self.bound: list[Any] = []  # calls

@@ -60,6 +60,7 @@ def named(function: Callable[Parameters, Result]) -> Callable[Parameters, Result
     """Decorator: an unknown keyword is a TypeError that lists the known ones, the nearest first."""
     parameters = inspect.signature(function).parameters.values()
     words = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    words += getattr(function, "more", ())  # of its `**more`, which a decorator below this one names
     is_method = words[:1] == ["self"]
     if is_method:
         del words[0]

@@ -413,6 +413,8 @@ class BoundCall:
                 )
                 recorder.operations += map(graph_recorder.Operation, taking)
                 recorder.launches.append(launch)
+                colours = bin(kernel.sites.parities).count("1")
+                recorder.flops += kernel.cost.flops * self.lattice.volume * colours / 2
                 recorder.changing += [
                     (kernel.fields[slot].storage, kernel.sites.parities)
                     for slot in kernel.text.analysis.writes

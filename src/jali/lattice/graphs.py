@@ -64,6 +64,11 @@ class Graph:
         """Launches and computations of numbers in a repetition."""
         return len(self._recorder.operations)
 
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of a repetition on all ranks, as kernels count them: of each on all sites of its colours."""
+        return self._recorder.flops
+
     def _once(self) -> None:
         for operation in self._recorder.operations:
             operation.run()

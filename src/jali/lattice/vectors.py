@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.arithmetics import ARITHMETICS
+from jali.codegen.values import where
 from jali.errors import LayoutError, TraceError
 from jali.io import open_checkpoint
 from jali.lattice.algebra import inner, norm2, sum_of_members
@@ -74,6 +75,12 @@ def _update(X: Any, fields: Any, numbers: Any, pattern: Any) -> None:
 @site_function
 def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -> None:
     total += _combine(X, fields, numbers, pattern)[X].norm2()
+
+
+@site_function
+def _ratios(X: Any, r: Any, x: Any, total: Any) -> None:
+    square = x[X].norm2()
+    total += where(square > 0, r[X].norm2() / square, 1.0)
 
 
 def _check_update(assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Field]]]]) -> None:
@@ -292,6 +299,11 @@ class FieldVectors:
 
         return file.state, field
 
+    def mean_ratio(self, r: Field, x: Field) -> Any:
+        """By one kernel."""
+        sites = x.lattice.volume / (1 if x.over is ALL else 2)
+        return x.lattice.sum(_ratios, r, x) / sites
+
     def repeats(self, x: Field) -> bool:
         """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""
         alone = x.lattice.gpu is None or x.lattice.communicator.size == 1
@@ -313,6 +325,10 @@ class FieldVectors:
 
 class WholeBatchVectors(FieldVectors):
     """Fields whose members are one vector together: numbers are those of all members."""
+
+    def mean_ratio(self, r: Field, x: Field) -> Any:
+        """Over all sites of all members."""
+        return sum_of_members(super().mean_ratio(r, x)) / (x.batch or 1)
 
     def count(self, x: Field) -> float:
         """Of all members."""

@@ -16,6 +16,7 @@ from jali.solvers.elementwise import computed, going, kept, ratio, where
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -37,6 +38,7 @@ class BiCGStab(Krylov):
     """The recursion: the direction p, v = A p, t = A s, and the shadow of the first residual."""
 
     name = "bicgstab"
+    scratch = ("v", "t")
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         like = self.vectors.like
@@ -70,6 +72,7 @@ class BiCGStab(Krylov):
 
 
 @named
+@sharing
 def bicgstab(
     A: Any,
     b: Any,
@@ -82,6 +85,7 @@ def bicgstab(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A by BiCGStab.
 
@@ -92,4 +96,6 @@ def bicgstab(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("bicgstab", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(BiCGStab(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)
+    return solved(
+        BiCGStab(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+    )

@@ -16,6 +16,7 @@ from jali.solvers.elementwise import computed, going, if_going, kept, part, rati
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 MOST = 8  # directions at once; more lose the digits of their inner products
@@ -41,6 +42,7 @@ class BiCGStabL(Krylov):
     """The residual and its images under A, r[0] to r[l], those of the direction, u[0] to u[l], and the shadow of the first residual."""
 
     name = "bicgstabl"
+    scratch = ("rs",)
 
     def __init__(
         self, A: Any, b: Any, x0: Any, directions: int, rtol: float, atol: float, inner: Inner | None = None
@@ -127,6 +129,7 @@ class BiCGStabL(Krylov):
 
 
 @named
+@sharing
 def bicgstabl(
     A: Any,
     b: Any,
@@ -140,6 +143,7 @@ def bicgstabl(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A by BiCGStab(l).
 
@@ -165,4 +169,5 @@ def bicgstabl(
         must_converge,
         check_interval,
         callback,
+        **more,
     )

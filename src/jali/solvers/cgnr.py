@@ -20,6 +20,7 @@ from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import adjoint_into_of, adjoint_of, forward_of
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -27,6 +28,7 @@ class CGNR(Krylov):
     """The direction p, q = A p, and s = A^H r."""
 
     name = "cgnr"
+    scratch = ("q", "s")
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
         adjoint_of("the operator", A)
@@ -66,6 +68,12 @@ class CGNR(Krylov):
                 "A p is zero for the direction p = A^H r: b has a part that A does not reach, or A is singular",
             )
 
+    def correct(self, pairs: Any, r: Any, x: Any) -> None:
+        """Of eigenvectors of A^H A."""
+        image = self.vectors.like(r)
+        adjoint_into_of("the operator", self.of, self.vectors)(r, image)
+        pairs.correct(image, x)
+
     def cause(self) -> str:
         if self.batch is not None:
             return ""
@@ -73,6 +81,7 @@ class CGNR(Krylov):
 
 
 @named
+@sharing
 def cgnr(
     A: Any,
     b: Any,
@@ -85,6 +94,7 @@ def cgnr(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A that has an adjoint, by conjugate gradients of A^H A x = A^H b.
 
@@ -96,4 +106,4 @@ def cgnr(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("cgnr", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(CGNR(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)
+    return solved(CGNR(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more)

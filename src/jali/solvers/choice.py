@@ -353,7 +353,7 @@ class SolverChoice:
             for x, iterations, history, residual in parts
         ]
         if count is None:
-            return ChosenSolution(*members[0], report)
+            return ChosenSolution(*members[0], report=report)
         return ChosenBatchSolution(found.x, tuple(Solution(*one) for one in members), report)
 
 

@@ -35,6 +35,7 @@ from jali.solvers.operators import (
 from jali.solvers.preconditioned import PreconditionedCG
 from jali.solvers.recursion import NORMAL, Recursion, Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
@@ -42,6 +43,7 @@ SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
 
 
 @named
+@sharing
 def cg(
     A: Callable[[Any, Any], Any] | Any,
     b: Any,
@@ -55,6 +57,7 @@ def cg(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for a Hermitian positive definite A.
 
@@ -94,7 +97,7 @@ def cg(
         if M is None
         else PreconditionedCG(A, b, x0, M, rtol, atol, inner)
     )
-    return solved(run, maxiter, must_converge, check_interval, callback)
+    return solved(run, maxiter, must_converge, check_interval, callback, **more)
 
 
 def _ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
@@ -193,6 +196,12 @@ class ConjugateGradients(Krylov):
         super().count(rr)
         if self.diagnosis is not None and (cause := self.diagnosis.grown(float(self.squares) / self._unit())):
             raise self.error(np.asarray(True), cause, measured=False)
+
+    def resumed(self) -> None:
+        if self.diagnosis is not None:
+            forward, b = self.diagnosis.forward, self.diagnosis.b
+            rr = float(self.squares) / self._unit()
+            self.diagnosis = Diagnosis(forward, self.vectors, b, rr, float(self.true_sizes))
 
     def cause(self) -> str:
         return "" if self.diagnosis is None else self.diagnosis.slow(float(self.tolerances))

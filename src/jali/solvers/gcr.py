@@ -19,6 +19,7 @@ from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import into_of
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -26,6 +27,7 @@ class GCR(Krylov):
     """A cycle is one step: its directions p and their images q."""
 
     name = "gcr"
+    scratch = ("p", "q")
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class GCR(Krylov):
 
 
 @named
+@sharing
 def gcr(
     A: Any,
     b: Any,
@@ -88,6 +91,7 @@ def gcr(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any A whose Hermitian part is definite, by generalised conjugate residuals.
 
@@ -112,4 +116,5 @@ def gcr(
         must_converge,
         check_interval,
         callback,
+        **more,
     )

@@ -22,6 +22,7 @@ import numpy as np
 from jali.comm.validation import integer
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
+from jali.solvers import saved_solves
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite, not_hermitian
 from jali.solvers.elementwise import assign, read
@@ -36,6 +37,7 @@ from jali.solvers.operators import (
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import STRIKES, Inner, Outer
 from jali.solvers.scaling import bound, scaled, unscaled
+from jali.solvers.shared import Shared
 from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
@@ -56,18 +58,20 @@ class Krylov:
     """A solve under way: x, the residual r, and for each member of a batch the numbers that one step leaves for the next.
 
     `name` is that of the function; `steps` are the iterations of one `step`, each with its residual. `b` is a vector of the format that the
-    recursion has, `A` its operator and `apply` the function that writes A p into q. Where it has few bits, `outer` has the rest.
+    recursion has, `of` the operator that the user named, `A` that of the recursion, and `apply` the function that writes A p into q. Where it has few bits, `outer` has the rest.
     """
 
     name: ClassVar[str]
     steps = 1
+    scratch: ClassVar[tuple[str, ...]] = ("q",)  # vectors that a step writes before it reads them
     watches_positive: ClassVar[bool] = (
         False  # whether what `check` looks at is positive, not only other than zero
     )
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
+    flops: float | None = None  # of an iteration, once one has been recorded
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
-        name = self.name
+        name, self.begun = self.name, time.perf_counter()
         if inner is not None and not isinstance(inner, Inner):
             raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
         vectors = vectors_of(f"{name}: b", b)
@@ -81,7 +85,7 @@ class Krylov:
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
         self.vectors, self.batch, self.b = vectors, batch, b  # the recursion's b is scaled below
-        self.A, self.outer = A, None
+        self.of, self.A, self.outer = A, A, None
         self.apply = into_of("the operator", A, vectors)
         b, x0, size, self.factors = scaled(vectors, b, x0)
         if not np.all(np.isfinite(size)):
@@ -137,6 +141,9 @@ class Krylov:
     def cause(self) -> str:
         """Why a solve may have failed, measured after it has; empty where nothing is found."""
         return ""
+
+    def resumed(self) -> None:
+        """Called after a run has got the vectors and numbers of a file."""
 
     def release(self) -> None:
         """Called before r is replaced by an update."""
@@ -232,6 +239,43 @@ class Krylov:
         self._set_limit(outer.rule.bound(self, outer.numbers, self.kept(rr))[1])
         self.limits = read(self.tolerance)
         return rr, ratio
+
+    def keep_rule(self, values: list[Any]) -> None:
+        """The numbers of the rule of updates."""
+        assert self.outer is not None
+        self._keep(self.outer.numbers, values)
+
+    def set_bounds(self) -> None:
+        """Sizes, tolerances and limits as the host has them, where the vectors are."""
+        if self.stay:
+            self.size.assign(self.kept(self.sizes))
+        else:
+            self.size = self.kept(self.sizes)
+        self._set_limit(self.kept(self.limits))
+        if self.outer is not None:
+            self.outer.tolerance = self.kept(self.tolerances)
+
+    def tighten(self, factors: np.ndarray) -> None:
+        """Tolerances times these factors."""
+        self.tolerances = self.tolerances * factors
+        self.limits = self.tolerances
+        self.set_bounds()
+
+    def deflate(self, pairs: Any) -> np.ndarray:
+        """Adds to x the solution within eigenvectors of what r = b - A x has there, and computes r again; returns |r|^2."""
+        outer = self.outer
+        self.correct(pairs, *((self.r, self.x) if outer is None else (outer.r, outer.x)))
+        return self.true_squares()
+
+    def correct(self, pairs: Any, r: Any, x: Any) -> None:
+        """Adds to x the solution of A e = r within these eigenvectors of A."""
+        pairs.correct(r, x)
+
+    def heavy_quark(self) -> np.ndarray:
+        """The root of the mean over sites of |r|^2 / |x|^2, after b - A x has been computed."""
+        outer = self.outer
+        r, x = (self.r, self.x) if outer is None else (outer.r, outer.x)
+        return np.sqrt(np.asarray(self.vectors.mean_ratio(r, x), float))
 
     def _set_limit(self, limit: Any) -> None:
         if self.stay:
@@ -435,6 +479,7 @@ class _Repeated:
         self.run = run
         self.turns = turns
         self.graph = run.vectors.graph(run.b, self._steps)
+        run.flops = self.graph.flops / (turns * run.steps)
 
     def _steps(self) -> list[Any]:
         """|r|^2 of the iterations, what is looked at, and the bound of a rule, step by step."""
@@ -473,9 +518,11 @@ def solved(
     must_converge: bool,
     check_interval: int | None,
     callback: Callable[[Any], None] | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
-    """Iterates a run to its end, and restarts it from b - A x where that is larger than the recursion said. Raises what solvers raise."""
-    begun = time.perf_counter()
+    """Iterates a run to its end, and restarts it from b - A x where that is larger than the recursion said. `more` are the options of `Shared`. Raises what
+    solvers raise."""
+    shared = Shared.checked(run.name, more)
     run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), must_converge, int(maxiter)
     name, vectors = run.name, run.vectors
     if callback is not None and not callable(callback):
@@ -484,35 +531,34 @@ def solved(
         raise ParameterError(
             f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
+    if shared.resume is not None:
+        saved_solves.resume(run, shared.resume)
+    elif shared.deflation is not None and not run.converged:
+        shared.deflation.check(run.of)
+        squares = run.deflate(shared.deflation)
+        run.go_on(squares, np.sqrt(squares) / run.true_sizes > run.tolerances)
+        run.history = [np.sqrt(squares) / run.true_sizes]
     # of graphs on hosts, too: they save what Python does between the kernels of a step
     turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
+    repeated = _Repetitions(run, turns, check_interval is not None)
+    progress = _Progress(run) if shared.progress else None
     last = np.full(np.shape(run.sizes), math.inf)
-    graphs: dict[int, _Repeated] = {}
-    strikes = 0
+    strikes, heavy_quark = 0, None
     while True:
-        first = not graphs
         while not run.converged and not run.stagnates and run.iterations < maxiter:
-            together = turns
-            # what a graph does after the last iteration is lost
-            left = min(run.remaining(), maxiter - run.iterations)
-            while check_interval is None and together > 1 and left < together * run.steps:
-                together = max(1, together // 4)
-            if turns > 1 and not first and run.iterations + together * run.steps <= maxiter:
-                try:
-                    if together not in graphs:
-                        graphs[together] = _Repeated(run, together)
-                except RecordingError:
-                    if check_interval is not None:
-                        raise
-                    turns = 1
-                    continue
-                graphs[together].iterate()
-            else:
-                run.iterate()  # it makes the kernels
-            first = False
+            repeated.iterate()
+            if progress is not None:
+                progress.show()
             if callback is not None:
-                callback(unscaled(vectors, run.solution, run.factors))
-        if not run.iterations:
+                try:
+                    callback(unscaled(vectors, run.solution, run.factors))
+                except BaseException:
+                    if shared.save_to is not None:
+                        saved_solves.save(run, shared.save_to)
+                    raise
+        if not run.converged and shared.save_to is not None:
+            saved_solves.save(run, shared.save_to)
+        if not run.iterations and shared.heavy_quark is None:
             residuals = run.history[0]
             break
         squares = run.true_squares()
@@ -522,6 +568,11 @@ def solved(
                 wrong, "b - A x has infinities or nan: the operator gave such numbers, or x was changed"
             )
         missing = residuals > run.tolerances
+        if shared.heavy_quark is not None:
+            heavy_quark = run.heavy_quark()
+            too_large = ~missing & (heavy_quark > shared.heavy_quark) & (residuals > 0)
+            run.tighten(np.where(too_large, np.maximum(0.1, 0.5 * shared.heavy_quark / heavy_quark), 1.0))
+            missing = missing | too_large
         if not run.converged or not missing.any():
             break
         strikes = 0 if np.any(missing & (residuals < LEAST_GAIN * last)) else strikes + 1
@@ -530,31 +581,90 @@ def solved(
                 raise run.error(missing, run.lost(residuals[missing].max(), missing))
             break
         last = np.where(missing, residuals, last)
+        if shared.deflation is not None:
+            squares = run.deflate(shared.deflation)
         run.go_on(squares, missing)
     converged = residuals <= run.tolerances
+    if heavy_quark is not None:
+        converged = converged & ((heavy_quark <= shared.heavy_quark) | (residuals == 0))
     if must_converge and not converged.all():
+        beside = (
+            "" if heavy_quark is None else f", the heavy-quark residual {heavy_quark[~converged].max():.3g}"
+        )
         raise run.error(
             ~converged,
-            f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}",
+            f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}{beside}",
         )
-    x = unscaled(vectors, run.x if run.outer is None else run.outer.x, run.factors)
-    seconds = time.perf_counter() - begun
+    return _solution(run, residuals, converged, heavy_quark, turns)
+
+
+class _Repetitions:
+    """The steps of a run: one by one, or as graphs of `turns` of them, and of fewer towards the end."""
+
+    def __init__(self, run: Krylov, turns: int, exactly: bool):
+        self.run, self.turns, self.exactly = run, turns, exactly
+        self.graphs: dict[int, _Repeated] = {}
+        self.first = True
+
+    def iterate(self) -> None:
+        """As many steps as there is a graph for. Raises RecordingError where `exactly` so many were to be recorded, and cannot be."""
+        run, turns = self.run, self.turns
+        left = min(run.remaining(), run.maxiter - run.iterations)
+        # what a graph does after the last iteration is lost
+        while not self.exactly and turns > 1 and left < turns * run.steps:
+            turns = max(1, turns // 4)
+        if self.turns > 1 and not self.first and run.iterations + turns * run.steps <= run.maxiter:
+            try:
+                if turns not in self.graphs:
+                    self.graphs[turns] = _Repeated(run, turns)
+            except RecordingError:
+                if self.exactly:
+                    raise
+                self.turns = 1
+            else:
+                self.graphs[turns].iterate()
+                return
+        run.iterate()  # the first one makes the kernels
+        self.first = False
+
+
+class _Progress:
+    """A line each second, on the first rank."""
+
+    def __init__(self, run: Krylov):
+        self.run, self.last = run, time.perf_counter()
+        self.speaks = all(ranks.rank == 0 for ranks in run.vectors.ranks(run.b))
+
+    def show(self) -> None:
+        """Prints where the solve is, if a second has passed."""
+        now = time.perf_counter()
+        if self.speaks and now > self.last + 1:
+            self.last, run = now, self.run
+            print(
+                f"{run.name}: iteration {run.iterations}, |r|/|b| {np.max(run.history[-1]):.3g}, tolerance {np.max(run.tolerances):.3g}",
+                flush=True,
+            )
+
+
+def _solution(
+    run: Krylov, residuals: np.ndarray, converged: np.ndarray, heavy_quark: np.ndarray | None, turns: int
+) -> Solution | BatchSolution:
+    x = unscaled(run.vectors, run.x if run.outer is None else run.outer.x, run.factors)
     history = np.array(run.history)
-    if run.batch is None:
+
+    def one(x: Any, member: Any, count: int) -> Solution:
         return Solution(
             x,
-            run.iterations,
-            [float(one) for one in history],
-            float(residuals),
-            bool(converged),
+            count,
+            history[(slice(count + 1), *member)].tolist(),
+            float(residuals[member]),
+            bool(converged[member]),
             turns,
-            seconds,
+            time.perf_counter() - run.begun,
+            None if run.flops is None else round(run.flops * run.iterations),
+            None if heavy_quark is None else float(heavy_quark[member]),
         )
-    members = []
-    for k in range(run.batch):
-        count = int(run.counts[k])
-        found = history[: count + 1, k].tolist()
-        members.append(
-            Solution(x.members[k], count, found, float(residuals[k]), bool(converged[k]), turns, seconds)
-        )
-    return BatchSolution(x, tuple(members))
+
+    if run.batch is None:
+        return one(x, (), run.iterations)
+    return BatchSolution(x, tuple(one(x.members[k], (k,), int(run.counts[k])) for k in range(run.batch)))

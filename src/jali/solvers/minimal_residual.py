@@ -16,6 +16,7 @@ from jali.solvers.elementwise import computed, length
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -23,6 +24,7 @@ class MR(Krylov):
     """The residual r, and t = A r."""
 
     name = "mr"
+    scratch = ("t",)
 
     def __init__(
         self, A: Any, b: Any, x0: Any, omega: float, rtol: float, atol: float, inner: Inner | None = None
@@ -46,6 +48,7 @@ class MR(Krylov):
 
 
 @named
+@sharing
 def mr(
     A: Any,
     b: Any,
@@ -59,6 +62,7 @@ def mr(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any A whose Hermitian part is definite, by minimal residuals.
 
@@ -74,5 +78,10 @@ def mr(
     if isinstance(omega, bool) or not isinstance(omega, int | float) or not 0 < omega < 2:
         raise ParameterError(f"mr: omega is a number between 0 and 2, not {value_shown(omega)}")
     return solved(
-        MR(A, b, x0, float(omega), rtol, atol, inner), maxiter, must_converge, check_interval, callback
+        MR(A, b, x0, float(omega), rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
+        **more,
     )

@@ -17,6 +17,7 @@ from jali.solvers.elementwise import computed, going, if_going, sqrt, where
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -122,6 +123,7 @@ class MINRES(Krylov):
 
 
 @named
+@sharing
 def minres(
     A: Any,
     b: Any,
@@ -134,6 +136,7 @@ def minres(
     must_converge: bool = True,
     check_interval: int | None = None,
     inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular Hermitian A, by minimal residuals.
 
@@ -145,4 +148,6 @@ def minres(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("minres", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(MINRES(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback)
+    return solved(
+        MINRES(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+    )

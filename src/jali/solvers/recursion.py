@@ -23,7 +23,9 @@ class Solution:
 
     `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
     |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
-    how many iterations the host checked: 1 where they were not recorded. `seconds` is the time of the solve, of a batch that of all members.
+    how many iterations the host checked: 1 where they were not recorded. `seconds` is the time of the solve, and `flops` the floating-point operations of its
+    iterations on all ranks, as kernels count them, of a batch those of all members; None where nothing was recorded. `heavy_quark` is that
+    residual, where it was asked for (`Shared`).
     """
 
     x: Any
@@ -33,6 +35,8 @@ class Solution:
     converged: bool
     check_interval: int = 1
     seconds: float = 0.0
+    flops: int | None = None
+    heavy_quark: float | None = None
 
     def plot(self, axes: Any = None) -> Any:
         """Draws the residuals by iteration, logarithmically, into axes of matplotlib, or new ones. Returns the axes."""

@@ -105,6 +105,9 @@ class Vectors(Protocol):
         Raises FileFormatError, LayoutError where the file holds vectors of another form, OSError, the same on all ranks.
         """
 
+    def mean_ratio(self, r: Any, x: Any) -> Any:
+        """The mean over sites of |r|^2 / |x|^2, where a site without x counts 1; of a batch for each member. Raises ParameterError for vectors without sites."""
+
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
@@ -134,6 +137,9 @@ class WithoutGraphs:
         """By a vector of ones."""
         ones = self.with_parts(x, [0 * part + 1 for part in self.parts(x)])  # type: ignore[attr-defined]
         return float(self.norm2(ones))  # type: ignore[attr-defined]
+
+    def mean_ratio(self, r: Any, x: Any) -> Any:
+        raise ParameterError("the heavy-quark residual is one of fields: these vectors have no sites")
 
     def repeats(self, x: Any) -> bool:
         return False

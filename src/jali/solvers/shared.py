@@ -1,0 +1,62 @@
+"""Options that all Krylov solvers have: when a solve has ended beside the tolerance, where it is saved, what it begins from, and what it prints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from jali.errors import ParameterError
+from jali.files import value_shown
+from jali.solvers.solver import check_tolerances
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Shared:
+    """`cg(A, b, heavy_quark=1e-8, save_to="solve.jali")`.
+
+    - `heavy_quark`: a solve ends when this residual is below it, too: the root of the mean over the sites of |r|^2 / |x|^2, of which a site without x counts 1.
+      It sees the far sites of heavy quarks, where x has fallen below |r|. For fields.
+    - `deflation`: `jali.solvers.Eigenpairs` of A (for `cgnr` of A^H A): a solve begins with the part of the solution that lies in them, and takes it out of the residual again
+      whenever that is computed.
+    - `save_to`: a file to which a solve that stops is saved: at `maxiter` (with `must_converge=False`, or before it raises), and where a callback
+      raises an exception.
+    - `resume`: such a file. The solve goes on in its direction, with its iterations and residuals; A, b, the tolerance and the format are those of
+      before. A file of another b, solver or format is refused.
+    - `progress`: print a line each second, on the first rank.
+    """
+
+    heavy_quark: float | None = None
+    deflation: Any = None
+    save_to: str | os.PathLike[str] | None = None
+    resume: str | os.PathLike[str] | None = None
+    progress: bool = False
+
+    @classmethod
+    def checked(cls, name: str, options: dict[str, Any]) -> Shared:
+        """These options. Raises ParameterError for values that make no sense."""
+        found = cls(**options)
+        if found.heavy_quark is not None:
+            check_tolerances(name, heavy_quark=found.heavy_quark)
+            if found.heavy_quark == 0:
+                raise ParameterError(f"{name}: heavy_quark is above 0")
+        for what in ("save_to", "resume"):
+            path = getattr(found, what)
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise ParameterError(f"{name}: {what} is the name of a file, not {value_shown(path)}")
+        if not isinstance(found.progress, bool):
+            raise ParameterError(f"{name}: progress is True or False, not {value_shown(found.progress)}")
+        if found.deflation is not None and not callable(getattr(found.deflation, "deflate", None)):
+            raise ParameterError(
+                f"{name}: deflation is what jali.solvers.lanczos found, Eigenpairs, not {value_shown(found.deflation)}"
+            )
+        return found
+
+
+def sharing(function: Function) -> Function:
+    """Decorator, below `named`: the function's `**more` are the options of `Shared`."""
+    function.more = tuple(field.name for field in fields(Shared))  # type: ignore[attr-defined]
+    return function

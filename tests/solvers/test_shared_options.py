@@ -1,0 +1,171 @@
+"""What all Krylov solvers share: heavy-quark residuals, deflation, solves that are stopped, saved and continued, progress, flops."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import jali
+from jali import SU, Field, Lattice, ParameterError, Spinor
+from jali.errors import FileFormatError, SolverError
+from jali.fermions import WilsonDirac
+from jali.gauge import GaugeField, stout_smear
+from jali.solvers import Inner, bicgstab, bicgstabl, cg, cgnr, gcr, lanczos, minres, mr
+
+HERMITIAN = {"cg": cg, "minres": minres}
+SOLVERS = {
+    "cgnr": cgnr,
+    "bicgstab": bicgstab,
+    "bicgstabl": bicgstabl,
+    "gcr 4": functools.partial(gcr, restart=4),
+    "mr": mr,
+}
+
+
+@functools.cache
+def case():
+    lattice = Lattice(4, 4, 2, 4)
+    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+    D = WilsonDirac(U, mass=0.3)
+    b = Field(lattice, Spinor(3))
+    b[0, 0, 0, 0, 0, 0] = 1
+    links = [u.like(precision="float32", storage="float16-12").assign(u) for u in U.fields]
+    return D, D.even_odd(), D.even_odd().prepare(b), WilsonDirac(links, 0.3).even_odd()
+
+
+def problem(name, mixed):
+    """The solver, its operator, a right-hand side and options."""
+    _, E, b, few = case()
+    like = b.like(precision="float32", storage="float16")
+    if name in HERMITIAN:
+        return HERMITIAN[name], E.normal, E.adjoint(b), {"inner": Inner(few.normal, like)} if mixed else {}
+    return SOLVERS[name], E, b, {"inner": Inner(few, like)} if mixed else {}
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "mixed"])
+@pytest.mark.parametrize("name", [*HERMITIAN, *SOLVERS])
+def test_a_saved_solve_goes_on_with_the_same_bits(name, mixed, tmp_path):
+    solver, A, b, options = problem(name, mixed)
+    whole = solver(A, b, **options)
+    stop = 2 if name == "bicgstabl" else 4
+    with pytest.raises(SolverError, match=f"in {stop} iterations"):
+        solver(A, b, maxiter=stop, save_to=tmp_path / "solve", **options)
+    rest = solver(A, b, resume=tmp_path / "solve", **options)
+    assert rest.iterations == whole.iterations
+    assert rest.residuals == whole.residuals
+    assert np.array_equal(rest.x[...], whole.x[...])
+
+
+def test_a_callback_stops_a_solve_and_saves_it(tmp_path):
+    _, E, b, _ = case()
+    seen = []
+
+    def stop(x):
+        seen.append(x.copy())
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cgnr(E, b, callback=stop, save_to=tmp_path / "solve")
+    found = cgnr(E, b, resume=tmp_path / "solve")
+    assert found.residuals == cgnr(E, b).residuals
+
+
+def test_saved_solves_of_a_batch_and_of_arrays(tmp_path):
+    _, E, b, _ = case()
+    many = b.like(batch=2)
+    many.members[0].assign(b)
+    many.members[1][1, 0, 0, 0, 1, 1] = 2.0
+    whole = cgnr(E, many)
+    cgnr(E, many, maxiter=3, must_converge=False, save_to=tmp_path / "batch")
+    rest = cgnr(E, many, resume=tmp_path / "batch")
+    assert [one.residuals for one in rest.members] == [one.residuals for one in whole.members]
+
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(30, 30))
+    a = a @ a.T / 30 + 0.2 * np.eye(30)
+
+    class Matrix:
+        def matvec(self, x):
+            return a @ x
+
+    source = rng.normal(size=30)
+    cg(Matrix(), source, maxiter=7, must_converge=False, save_to=tmp_path / "array")
+    assert cg(Matrix(), source, resume=tmp_path / "array").residuals == cg(Matrix(), source).residuals
+
+
+def test_files_of_other_solves_are_refused(tmp_path):
+    _, E, b, few = case()
+    path = tmp_path / "solve"
+    cgnr(E, b, maxiter=3, must_converge=False, save_to=path)
+    with pytest.raises(ParameterError, match="holds a solve by cgnr"):
+        bicgstab(E, b, resume=path)
+    with pytest.raises(ParameterError, match="is about another b"):
+        cgnr(E, E.adjoint(b), resume=path)
+    with pytest.raises(ParameterError, match="has no inner operator"):
+        cgnr(E, b, resume=path, inner=Inner(few, b.like(precision="float32")))
+    jali.save(tmp_path / "field.jali", b=b)
+    with pytest.raises(FileFormatError, match="holds no solve"):
+        cgnr(E, b, resume=tmp_path / "field.jali")
+    with pytest.raises((FileFormatError, OSError)):
+        cgnr(E, b, resume=tmp_path / "nothing")
+
+
+def test_the_heavy_quark_residual_is_that_of_numpy():
+    D, _, _, _ = case()
+    b = Field(D.lattice, Spinor(3))
+    b[0, 0, 0, 0, 0, 0] = 1
+    found = cgnr(D, b, rtol=1e-3, heavy_quark=1e-7)
+    r, x = b[...] - (D @ found.x)[...], found.x[...]
+    ratios = np.sum(np.abs(r) ** 2, axis=(-1, -2)) / np.sum(np.abs(x) ** 2, axis=(-1, -2))
+    assert found.heavy_quark == pytest.approx(np.sqrt(ratios.mean()), rel=1e-6)
+    assert found.heavy_quark <= 1e-7
+    assert cgnr(D, b, rtol=1e-3).iterations < found.iterations
+    assert cgnr(D, b, rtol=1e-3).heavy_quark is None
+    with pytest.raises(SolverError, match="the heavy-quark residual"):
+        cgnr(D, b, rtol=1e-3, heavy_quark=1e-12, maxiter=10)
+    with pytest.raises(ParameterError, match="these vectors have no sites"):
+        gcr(lambda p, q: np.copyto(q, p), np.ones(3), heavy_quark=1e-3)
+
+
+def test_deflation_is_an_option_of_every_solver():
+    _, _, b, _ = case()
+    U = stout_smear(GaugeField(b.lattice, SU(3)).hot_start(seed=1), rho=0.1, steps=10)
+    links = [u.like(precision="float32", storage="float16-12").assign(u) for u in U.fields]
+    E, few = WilsonDirac(U, -0.5).even_odd(), WilsonDirac(links, -0.5).even_odd()
+    pairs = lanczos(E.normal, b, 12, rtol=1e-9)
+    right = E.adjoint(b)
+    inner = Inner(few.normal, b.like(precision="float32", storage="float16"))
+    for solver, A, source, options in (
+        (cg, E.normal, right, {}),
+        (minres, E.normal, right, {}),
+        (cg, E.normal, right, {"inner": inner}),
+        (cgnr, E, b, {}),
+    ):
+        plain, found = solver(A, source, **options), solver(A, source, deflation=pairs, **options)
+        assert found.iterations < 0.9 * plain.iterations
+        assert np.linalg.norm(found.x[...] - plain.x[...]) < 1e-8 * np.linalg.norm(plain.x[...])
+        assert found.residuals[0] < 1
+
+
+def test_progress_flops_and_unknown_options(capsys, monkeypatch):
+    _, E, b, _ = case()
+    found = cg(E.normal, E.adjoint(b))
+    sites = E.D.lattice.volume // 2
+    assert found.flops / found.iterations / sites == pytest.approx(5800, rel=0.05)
+    times = iter(range(1000, 100000, 2))
+    monkeypatch.setattr("jali.solvers.krylov.time.perf_counter", lambda: float(next(times)))
+    cg(E.normal, E.adjoint(b), progress=True)
+    assert "cg: iteration " in capsys.readouterr().out
+    with pytest.raises(TypeError, match="cg has no argument 'saveto'"):
+        cg(E.normal, b, saveto="x")
+    for options, match in (
+        ({"heavy_quark": 0}, "heavy_quark is above 0"),
+        ({"save_to": 3}, "save_to is the name of a file"),
+        ({"progress": 1}, "progress is True or False"),
+        ({"deflation": 1}, "deflation is what jali.solvers.lanczos found"),
+    ):
+        with pytest.raises(ParameterError, match=match):
+            cg(E.normal, b, **options)
