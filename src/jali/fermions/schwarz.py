@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 import jali
+from jali.beside import redefines
 from jali.codegen.values import Value
 from jali.errors import LayoutError, ParameterError
+from jali.fermions.applications import Applications
 from jali.fermions.dirac import Dirac
 from jali.fermions.kept import KeptFields
 from jali.files import value_shown
@@ -84,6 +86,10 @@ class CutDirac(Dirac):
     def __init__(self, D: Dirac, block: Any):
         if not isinstance(D, Dirac):
             raise LayoutError(f"links between blocks are those of a Dirac operator, not of {value_shown(D)}")
+        if redefines(D, Applications, "apply", "adjoint", "_run"):
+            raise LayoutError(
+                f"{type(D).__name__} has an apply or adjoint of its own, and operators are cut that are made of formulas: state diagonal_at and hop_at"
+            )
         super().__init__(D.links, D.element)
         self.D = D
         self.block = _block_of(D.lattice, block)
@@ -101,7 +107,7 @@ class CutDirac(Dirac):
 
     def __getattr__(self, name: str) -> Any:
         """Numbers and fields of D, for what its class does with `self`."""
-        if name.startswith("_") or "D" not in vars(self):
+        if name.startswith("__") or "D" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         return getattr(self.D, name)
 

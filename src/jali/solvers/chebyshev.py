@@ -48,8 +48,13 @@ def chebyshev_window(A: Any, like: Any, ratio: float = RATIO, *, maxiter: int = 
 
 def _upper_end(name: str, A: Any, x: Any, maxiter: int = 100) -> float:
     if has_batch(x):
+        how = (
+            'lanczos(A, f, 1, which="largest") finds it'
+            if joins_members(A)
+            else "chebyshev_window(A, f.members[0]) is that of one member"
+        )
         raise ParameterError(
-            f"{name}: the largest eigenvalue is not estimated of a field with a batch: chebyshev_window(A, f.members[0]) is that of one member"
+            f"{name}: the largest eigenvalue is not estimated of a field with a batch: {how}"
         )
     found = power_iteration(A if is_operator(A) else _Operator(A), x, rtol=1e-4, maxiter=maxiter).eigenvalue
     if abs(np.imag(found)) > 1e-3 * abs(found):

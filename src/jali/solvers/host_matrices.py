@@ -29,8 +29,9 @@ class HostMatrix(np.ndarray):
 
     def __matmul__(self, other: Any) -> Any:
         total = 0.0
-        for k in range(self.shape[1]):
-            total = total + self[:, k : k + 1] * other[k]
+        with np.errstate(all="ignore"):
+            for k in range(self.shape[1]):
+                total = total + self[:, k : k + 1] * other[k]
         return total
 
     def dagger(self) -> HostMatrix:
@@ -40,11 +41,12 @@ class HostMatrix(np.ndarray):
     def cholesky(self) -> HostMatrix:
         """The lower triangular factor of a positive definite Hermitian matrix; nan from a pivot on that is not positive."""
         left, factor = self.copy(), np.zeros_like(self)
-        for k in range(len(self)):
-            pivot = np.real(left[k, k])
-            root = np.sqrt(pivot) if pivot > 0 else np.nan
-            factor[k, k], factor[k + 1 :, k] = root, left[k + 1 :, k] / root
-            left[k + 1 :, k + 1 :] -= factor[k + 1 :, k, None] * factor[None, k + 1 :, k].conj()
+        with np.errstate(all="ignore"):
+            for k in range(len(self)):
+                pivot = np.real(left[k, k])
+                root = np.sqrt(pivot) if pivot > 0 else np.nan
+                factor[k, k], factor[k + 1 :, k] = root, left[k + 1 :, k] / root
+                left[k + 1 :, k + 1 :] -= factor[k + 1 :, k, None] * factor[None, k + 1 :, k].conj()
         return factor
 
     def inverse(self) -> HostMatrix:
@@ -52,11 +54,12 @@ class HostMatrix(np.ndarray):
         if np.any(np.tril(self, -1)):
             return self.T.inverse().T
         found = np.zeros_like(self)
-        for k in range(len(self) - 1, -1, -1):
-            found[k, k] = 1.0
-            for j in range(k + 1, len(self)):
-                found[k] -= self[k, j] * found[j]
-            found[k] /= self[k, k]
+        with np.errstate(all="ignore"):
+            for k in range(len(self) - 1, -1, -1):
+                found[k, k] = 1.0
+                for j in range(k + 1, len(self)):
+                    found[k] -= self[k, j] * found[j]
+                found[k] /= self[k, k]
         return found
 
     def eigh(self) -> tuple[HostMatrix, HostMatrix]:
