@@ -271,3 +271,10 @@ def test_blocks_and_arguments_are_checked():
     half = b.on(jali.EVEN)
     with pytest.raises(LayoutError, match="reads and writes both colours"):
         M(half, half.like())
+
+
+def test_a_class_with_an_apply_of_its_own_is_refused():
+    D, _ = quarks()
+    own = type("Own", (WilsonDirac,), {"apply": lambda self, psi, out=None: psi})(D.links, 0.5)
+    with pytest.raises(LayoutError, match="Own has an apply or adjoint of its own"):
+        SchwarzBlocks(own, 2)
