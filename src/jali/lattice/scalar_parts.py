@@ -76,9 +76,8 @@ class ScalarPart:
         self.value = value  # of a constant
         self.sum: PendingSum | None = None
         self.location: Location | None = None  # a block of numbers and which of them
-        self.dependents: weakref.WeakSet[ScalarPart] | None = (
-            None  # of a location that changes: what was made of it
-        )
+        # of a location that changes: what was made of it, in this order, so that kernels that compute it have the same text each time
+        self.dependents: weakref.WeakKeyDictionary[ScalarPart, None] | None = None
         self.sources: frozenset[ScalarPart] = (
             frozenset()
         )  # locations that change, of an operation that is not computed
@@ -94,7 +93,7 @@ class ScalarPart:
                 self.add_overflow_counts(a.overflow_counts)
         for source in self.sources:
             assert source.dependents is not None
-            source.dependents.add(self)
+            source.dependents[self] = None
         self.recorder = (
             graph_recorder.current() if graph_recorder.recorders else None
         )  # of the graph that it is part of
@@ -113,13 +112,13 @@ class ScalarPart:
         if self.dependents is None:
             for source in self.sources:
                 assert source.dependents is not None
-                source.dependents.discard(self)
+                source.dependents.pop(self, None)
             self.sources = frozenset()
 
     def changes(self) -> None:
         """Its location will get other values: what is made of it from now on is evaluated before."""
         if self.dependents is None:
-            self.dependents = weakref.WeakSet()
+            self.dependents = weakref.WeakKeyDictionary()
 
 
 class PendingSum:

@@ -183,9 +183,9 @@ class Scalar(LocatedValue):
     def __abs__(self) -> Scalar:
         return apply(call, ("abs",), self)
 
-    def computed(self) -> Scalar:
-        """Itself, computed now and not with what is made of it; in a graph, at this place."""
-        evaluate(self.gpu, self.parts)
+    def computed(self, *others: Scalar) -> Scalar:
+        """Itself and others, computed now, together, and not with what is made of them; in a graph, at this place."""
+        evaluate(self.gpu, [part for one in (self, *others) for part in one.parts])
         return self
 
     def _number(self) -> ScalarPart:

@@ -20,7 +20,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian
 from jali.solvers.diagnosis import Diagnosis
-from jali.solvers.elementwise import computed, going, of_host, where
+from jali.solvers.elementwise import computed, going, of_host, settle, where
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import (
     ApplyInner,
@@ -146,6 +146,7 @@ class ConjugateGradients(Krylov):
         else:
             weight = computed(_kept_ratio, new, rr, rr, size, tolerance)
             once = computed(_once, rr, size, tolerance)
+            settle(alpha, weight, once, *self.bounded(new))
             self.update(along, (self.p, weight, [(once, self.r)]))
         return [new], [new], [curvature]
 

@@ -66,6 +66,12 @@ def computed(function: Callable[..., Any], *numbers: Any) -> Any:
         return function(*(np.asarray(x) if isinstance(x, int | float | complex) else x for x in numbers))
 
 
+def settle(*numbers: Any) -> None:
+    """Computes these numbers now, on a device by one launch, where they would be computed with what is made of them."""
+    if hasattr(numbers[0], "computed"):
+        numbers[0].computed(*numbers[1:])
+
+
 def of_host(value: Any) -> Any:
     """A value that a number of a device can be assigned: a number for one, an array for those of members."""
     return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value

@@ -25,7 +25,7 @@ from jali.files import value_shown
 from jali.solvers import saved_solves
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite, not_hermitian
-from jali.solvers.elementwise import assign, read
+from jali.solvers.elementwise import assign, read, settle
 from jali.solvers.operators import (
     into_of,
     is_operator,
@@ -287,18 +287,32 @@ class Krylov:
         """So many steps; the numbers are then those that the last one left. Returns what each found."""
         numbers, found = self.numbers, []
         outer, tolerance = self.outer, self.tolerance
-        of_rule = [] if outer is None else outer.numbers
+        if outer is None:
+            for _ in range(turns):
+                numbers, squares, watched = self.step(*numbers)
+                found.append(Found(squares, watched, []))
+            self._leave(self.numbers, numbers)
+            return found
+        outer.after = list(outer.numbers)
         for _ in range(turns):
+            outer.limit = None
             numbers, squares, watched = self.step(*numbers)
-            if outer is not None:
-                of_rule, self.tolerance = outer.rule.bound(self, of_rule, squares[-1])
-            found.append(Found(squares, watched, [] if outer is None else [self.tolerance]))
+            if outer.limit is None:
+                settle(*self.bounded(squares[-1]))
+            self.tolerance = outer.limit
+            found.append(Found(squares, watched, [outer.limit]))
+        self.tolerance = tolerance
         self._leave(self.numbers, numbers)
-        if outer is not None:
-            limit, self.tolerance = self.tolerance, tolerance
-            self._leave(outer.numbers, of_rule)
-            self._set_limit(limit)
+        self._leave(outer.numbers, outer.after)
+        self._set_limit(outer.limit)
         return found
+
+    def bounded(self, rr: Any) -> list[Any]:
+        """The numbers of the rule of updates after a step that left this |r|^2, and its bound: a step that computes others asks for them, to `settle` all."""
+        outer = self.outer
+        assert outer is not None
+        outer.after, outer.limit = outer.rule.bound(self, outer.after, rr)
+        return [*outer.after, outer.limit]
 
     def _keep(self, numbers: list[Any], values: list[Any]) -> None:
         """Gives these numbers values of the host; makes them where there are none."""

@@ -139,6 +139,7 @@ class Outer:
         self.norm_of_A: float | None = None
         self.tolerance: Any = None  # where the vectors are
         self.numbers: list[Any] = []
+        self.after, self.limit = list[Any](), None  # the numbers and the bound of the rule, within a graph
         self.unit = 0.0
         low = vectors_of("inner: like", inner.like)
         try:
