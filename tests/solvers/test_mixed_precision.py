@@ -12,7 +12,20 @@ from jali import SU, Field, Lattice, LayoutError, ParameterError, Spinor
 from jali.errors import SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField, stout_smear
-from jali.solvers import Inner, bicgstab, bicgstabl, cg, cgnr, defect_correction, gcr, minres, mr
+from jali.solvers import (
+    Inner,
+    bicgstab,
+    bicgstabl,
+    block_cg,
+    cg,
+    cgnr,
+    chebyshev,
+    defect_correction,
+    fgmres,
+    gcr,
+    minres,
+    mr,
+)
 
 FORMATS = {"float32": "float32", "float16": "float16-12", "bfloat16": "bfloat16-12", "fixed16": "fixed16-12"}
 SOLVERS = {"cgnr": cgnr, "bicgstab": bicgstab, "bicgstabl": bicgstabl, "gcr": gcr, "mr": mr}
@@ -76,6 +89,8 @@ def test_hermitian_solvers_too():
     right = E.adjoint(b)
     for found in (
         minres(E.normal, right, inner=Inner(F.normal, like, delta=0.01)),
+        chebyshev(E.normal, right, window=(0.1, 30.0), inner=Inner(F.normal, like, delta=0.01)),
+        fgmres(E, b, inner=Inner(F, like)),
         cg(E.normal, right, M=lambda r, z: z.assign(r), inner=Inner(F.normal, like, delta=0.01)),
     ):
         assert found.converged
@@ -113,6 +128,18 @@ def test_members_of_a_batch_have_the_bits_that_they_have_alone():
         assert abs(found[k].iterations - alone.iterations) <= 1
         assert found[k].residual <= 1e-10
         assert np.linalg.norm(found[k].x[...] - alone.x[...]) <= 1e-8 * np.linalg.norm(alone.x[...])
+
+
+def test_blocks_share_a_space_in_few_bits():
+    _, E, b = case()
+    F, like = few("float32")
+    many = b.like(batch=3)
+    for k in range(3):
+        many.members[k].assign(b)
+        many.members[k][k + 1, k % 2, 0, 0, 1, k] = 2.0
+    found = block_cg(E.normal, E.normal(many), inner=Inner(F.normal, like.like(batch=3)))
+    assert found.converged
+    assert np.linalg.norm(found.x[...] - many[...]) <= 1e-7 * np.linalg.norm(many[...])
 
 
 def test_a_start_and_arrays():

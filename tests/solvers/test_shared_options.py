@@ -12,15 +12,29 @@ from jali import SU, Field, Lattice, ParameterError, Spinor
 from jali.errors import FileFormatError, SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField, stout_smear
-from jali.solvers import Inner, bicgstab, bicgstabl, cg, cgnr, gcr, lanczos, minres, mr
+from jali.solvers import (
+    Inner,
+    bicgstab,
+    bicgstabl,
+    block_cg,
+    cg,
+    cgnr,
+    chebyshev,
+    fgmres,
+    gcr,
+    lanczos,
+    minres,
+    mr,
+)
 
-HERMITIAN = {"cg": cg, "minres": minres}
+HERMITIAN = {"cg": cg, "minres": minres, "chebyshev": functools.partial(chebyshev, window=(0.5, 80.0))}
 SOLVERS = {
     "cgnr": cgnr,
     "bicgstab": bicgstab,
     "bicgstabl": bicgstabl,
     "gcr 4": functools.partial(gcr, restart=4),
     "mr": mr,
+    "fgmres 4": functools.partial(fgmres, restart=4),
 }
 
 
@@ -81,6 +95,12 @@ def test_saved_solves_of_a_batch_and_of_arrays(tmp_path):
     whole = cgnr(E, many)
     cgnr(E, many, maxiter=3, must_converge=False, save_to=tmp_path / "batch")
     rest = cgnr(E, many, resume=tmp_path / "batch")
+    assert [one.residuals for one in rest.members] == [one.residuals for one in whole.members]
+
+    right = E.normal(many)
+    whole = block_cg(E.normal, right)
+    block_cg(E.normal, right, maxiter=4, must_converge=False, save_to=tmp_path / "block")
+    rest = block_cg(E.normal, right, resume=tmp_path / "block")
     assert [one.residuals for one in rest.members] == [one.residuals for one in whole.members]
 
     rng = np.random.default_rng(1)

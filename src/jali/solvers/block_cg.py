@@ -27,6 +27,8 @@ from jali.solvers.host_matrices import host_matrix
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.recursion import NORMAL
+from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 from jali.vectors import check_alike, is_list, vectors_of
 
@@ -72,6 +74,7 @@ class BlockCG(Krylov):
     """Q, which is r between iterations, the directions d, and z = A d. Matrices are arrays of numbers where the vectors are, else of the host."""
 
     name = "block_cg"
+    scratch = ("z", "w")
     watches_positive = True
     largest = 0.0  # root of a pivot of D^dagger A D
     steps = 2  # after which vectors lie as before: what is combined is none of what is written
@@ -192,6 +195,7 @@ class BlockCG(Krylov):
 
 
 @named
+@sharing
 def block_cg(
     A: Any,
     b: Any,
@@ -203,6 +207,8 @@ def block_cg(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
+    **more: Any,
 ) -> BatchSolution:
     """Solves A X = B for a Hermitian positive definite A and several right-hand sides that share one Krylov space, by block conjugate gradients.
 
@@ -240,7 +246,9 @@ def block_cg(
         )
     if columns:
         A, b, x0 = _in_columns(A, b, x0)
-    found = solved(BlockCG(A, b, x0, rtol, atol), maxiter, must_converge, check_interval, callback)
+    found = solved(
+        BlockCG(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+    )
     assert isinstance(found, BatchSolution)
     return BatchSolution(list(found.x), found.members) if columns else found
 

@@ -24,6 +24,8 @@ from jali.solvers.elementwise import computed, going, where
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members
 from jali.solvers.recursion import NORMAL, Solution
+from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 from jali.vectors import check_alike, like, vectors_of
 
@@ -127,11 +129,13 @@ class Chebyshev(Krylov):
 
     name = "chebyshev"
 
-    def __init__(self, A: Any, b: Any, x0: Any, window: Any, rtol: float, atol: float):
+    def __init__(
+        self, A: Any, b: Any, x0: Any, window: Any, rtol: float, atol: float, inner: Inner | None = None
+    ):
         what = f"{self.name}: window"
         self.window = low, high = _window_of(what, _given_ends(what, window), A, b)
         self.theta, self.delta = (high + low) / 2, (high - low) / 2
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         sigma = np.full_like(rr, self.theta / self.delta)
@@ -139,7 +143,7 @@ class Chebyshev(Krylov):
             self.d, self.q = self.vectors.like(self.b), self.vectors.like(self.b)
             self.sigma, self.along = self.kept(sigma), self.kept(np.full_like(rr, 2 / self.delta))
         self.vectors.update([(self.d, 0, [(1 / self.theta, self.r)])])
-        self.begun = rr
+        self.at_first: np.ndarray = rr
         return [rr, 1 / sigma]
 
     def step(self, rr: Any, rho: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -152,7 +156,7 @@ class Chebyshev(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         with np.errstate(over="ignore"):
-            wrong = self.going & (watched[0] > GROWTH**2 * self.begun)
+            wrong = self.going & (watched[0] > GROWTH**2 * self.at_first)
         if np.any(wrong):
             low, high = self.window
             raise self.error(
@@ -161,7 +165,7 @@ class Chebyshev(Krylov):
             )
 
     def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
-        return not np.any(squares > GROWTH**2 * self.begun)
+        return not np.any(squares > GROWTH**2 * self.at_first)
 
     def cause(self) -> str:
         """What r consists of, after the other parts have fallen: a quotient of Rayleigh."""
@@ -184,6 +188,7 @@ class Chebyshev(Krylov):
 
 
 @named
+@sharing
 def chebyshev(
     A: Any,
     b: Any,
@@ -196,6 +201,8 @@ def chebyshev(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for a Hermitian positive definite A by Chebyshev iteration, which needs no inner products but |r|^2.
 
@@ -213,11 +220,12 @@ def chebyshev(
     """
     check_arguments("chebyshev", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     return solved(
-        Chebyshev(A, b, x0, window, rtol, atol),
+        Chebyshev(A, b, x0, window, rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,
         callback,
+        **more,
     )
 
 

@@ -39,11 +39,11 @@ from jali.vectors import check_alike, vectors_of
 
 MAXITER = 10_000
 MOST_ROUNDS = 8  # solves of a form to smaller and smaller tolerances
-LEAST_GAIN = 0.7  # of the true residual, in a further round
-SAFETY = 0.8  # of the tolerance that a further round aims at
+LEAST_GAIN = 0.9  # of the true residual, in a further round; some rounds may have less
+STRIKES = 3
+SAFETY = 0.8  # of the tolerance that the second round aims at; later ones aim at half of the last one's
 PRECISION_OF_FEW = "float32"
 WIDTH = 108
-ROUNDING = "below what rounding"  # in messages of solvers: another solver would not do better
 KEPT, KEPT_BY_FORMS, KEPT_BY_JOINED = (
     2,
     9,
@@ -204,10 +204,10 @@ class Prepared:
         )
         rtol = tolerance if self.of_normal else min(tolerance * float(ratio), 0.5)
         residual, apply = vectors.like(b), into_of("the operator", self.facts.A, vectors)
-        iterations, last = np.zeros(np.shape(size), int), math.inf
+        iterations, last, strikes = np.zeros(np.shape(size), int), math.inf, 0
         history: list[list[float]] = []
         x: Any = None
-        for _ in range(MOST_ROUNDS):
+        for round_ in range(MOST_ROUNDS):
             found = self.method.solver(
                 A, rhs, start, rtol=rtol, maxiter=maxiter, must_converge=must_converge, **options
             )
@@ -226,15 +226,16 @@ class Prepared:
             above = float(np.max(residuals)) / tolerance
             if above <= 1 or not goes_on:
                 break
-            if not above < LEAST_GAIN * last:
+            strikes += not above < LEAST_GAIN * last
+            if strikes == STRIKES or round_ + 1 == MOST_ROUNDS:
                 if must_converge:
                     raise SolverError(
                         f"{self.candidate.method}: |b - A x|/|b| is {above * tolerance:.3g} and smaller tolerances no longer lower it: the tolerance "
-                        f"{tolerance:.3g} is {ROUNDING} in {self.facts.vectors.precision(b)} allows for this operator",
+                        f"{tolerance:.3g} is below what rounding in {self.facts.vectors.precision(b)} allows for this operator",
                         history[0] if single else history,
                     )
                 break
-            last, rtol = above, SAFETY * rtol / above
+            last, rtol = above, SAFETY / 2**round_ * rtol / above
         return Outcome(unscaled(vectors, x, factors), residuals, iterations, history, turns)
 
 
@@ -288,7 +289,8 @@ class SolverChoice:
         lines += self.facts.said
         lines.append(self.memory)
         if others:
-            lines.append(f"Where it fails, {', then '.join(map(str, others))} is tried")
+            after = f", or has not converged in {first.maxiter} iterations" if first.maxiter else ""
+            lines.append(f"Where it fails{after}, {', then '.join(map(str, others))} goes on")
         return "\n".join(_wrapped(line) for line in lines)
 
     def run(
@@ -303,26 +305,27 @@ class SolverChoice:
         failed: list[tuple[Candidate, str]] = []
         for k, one in enumerate(self.candidates):
             is_last = k + 1 == len(self.candidates)
+            most = min(maxiter, one.maxiter or maxiter)
             try:
                 prepared = self.first if k == 0 and self.first is not None else Prepared(self.facts, one)
                 if k:
                     prepared.check_memory()
-                outcome = prepared.solve(x0, self.tolerance, maxiter, must_converge)
+                found = prepared.solve(x0, self.tolerance, most, must_converge and is_last)
             except Impossible as why:
                 failed.append((one, str(why)))
                 continue
             except SolverError as error:
                 failed.append((one, str(error)))
-                if not is_last and (one.inner or ROUNDING not in str(error)):
+                if not is_last:
                     continue
-                if len(failed) > 1:
-                    before = "; before it ".join(f"{other}: {why}" for other, why in reversed(failed[:-1]))
-                    raise SolverError(f"{error}. Before it {before}", error.history) from None
-                raise
-            if must_converge or is_last or np.all(outcome.residuals <= self.tolerance):
-                return self._solution(one, outcome, failed, time.perf_counter() - begun)
-            failed.append((one, f"|b - A x|/|b| is {float(np.max(outcome.residuals)):.3g}"))
-        raise SolverError("solve: " + "; ".join(f"{one}: {why}" for one, why in failed))
+                raise SolverError(_and_before(str(error), failed[:-1]), error.history) from None
+            worst, most_used = float(np.max(found.residuals)), int(np.max(found.iterations))
+            if is_last or worst <= self.tolerance:
+                return self._solution(one, found, failed, time.perf_counter() - begun)
+            failed.append((one, f"|b - A x|/|b| is {worst:.3g} after {counted(most_used, 'iteration')}"))
+            if worst < 1:
+                x0 = found.x  # the next one goes on from there
+        raise SolverError(_and_before("solve: no candidate was possible", failed))
 
     def _refuse_bad(self) -> None:
         """Raises SolverError for infinities and nan in b, which no solver takes."""
@@ -511,7 +514,11 @@ def _changed(one: Candidate, changes: Mapping[str, Any]) -> Candidate:
         inner = ""
     options = changes.get("options", one.options if method == one.method else {})
     new = candidate(method, form, inner, **options)
-    return dataclasses.replace(new, updates=one.updates) if new.inner else new
+    return dataclasses.replace(
+        new,
+        updates=one.updates if new.inner else {},
+        maxiter=one.maxiter if method == one.method else 0,
+    )
 
 
 @named
@@ -571,6 +578,11 @@ def solve(
         rules=rules,
     )
     return choice.run(x0, maxiter=maxiter, must_converge=must_converge)
+
+
+def _and_before(text: str, failed: list[tuple[Candidate, str]]) -> str:
+    """A message, and what had failed before."""
+    return "; ".join([text, *(f"before it {one} failed: {why}" for one, why in reversed(failed))])
 
 
 def _operator_text(facts: Facts) -> str:

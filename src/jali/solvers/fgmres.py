@@ -17,6 +17,8 @@ from jali.solvers.elementwise import computed, going, kept, part, sqrt, where
 from jali.solvers.krylov import Krylov, check_arguments, solved
 from jali.solvers.operators import into_of
 from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
+from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER
 
 
@@ -75,11 +77,22 @@ class FGMRES(Krylov):
     """A cycle is one step: its vectors v, and z = M v, the first of which becomes what x moves by. Without a preconditioner z is v."""
 
     name = "fgmres"
+    scratch = ("v", "z")
 
-    def __init__(self, A: Any, b: Any, x0: Any, M: Any, restart: int, rtol: float, atol: float):
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        M: Any,
+        restart: int,
+        rtol: float,
+        atol: float,
+        inner: Inner | None = None,
+    ):
         self.steps = restart
         self.M = M
-        super().__init__(A, b, x0, rtol, atol)
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "v"):
@@ -147,6 +160,7 @@ class FGMRES(Krylov):
 
 
 @named
+@sharing
 def fgmres(
     A: Any,
     b: Any,
@@ -160,6 +174,8 @@ def fgmres(
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
+    **more: Any,
 ) -> Solution | BatchSolution:
     """Solves A x = b for any regular A, by flexible generalised minimal residuals.
 
@@ -180,9 +196,10 @@ def fgmres(
     """
     check_arguments("fgmres", rtol, atol, maxiter=maxiter, check_interval=check_interval, restart=restart)
     return solved(
-        FGMRES(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol),
+        FGMRES(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,
         callback,
+        **more,
     )

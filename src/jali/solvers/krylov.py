@@ -71,7 +71,7 @@ class Krylov:
     flops: float | None = None  # of an iteration, once one has been recorded
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
-        name, self.begun = self.name, time.perf_counter()
+        name, self.time_of_start = self.name, time.perf_counter()
         if inner is not None and not isinstance(inner, Inner):
             raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
         vectors = vectors_of(f"{name}: b", b)
@@ -609,7 +609,7 @@ def solved(
             ~converged,
             f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}{beside}",
         )
-    return _solution(run, residuals, converged, heavy_quark, turns)
+    return _solution(run, residuals, converged, heavy_quark, repeated.turns)
 
 
 class _Repetitions:
@@ -674,7 +674,7 @@ def _solution(
             float(residuals[member]),
             bool(converged[member]),
             turns,
-            time.perf_counter() - run.begun,
+            time.perf_counter() - run.time_of_start,
             None if run.flops is None else round(run.flops * run.iterations),
             None if heavy_quark is None else float(heavy_quark[member]),
         )

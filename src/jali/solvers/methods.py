@@ -82,14 +82,15 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A solver, the form of the operator, the storage of its recursion in few bits (empty: it has the precision of b), its options, and those of
-    `Inner`."""
+    """A solver, the form of the operator, the storage of its recursion in few bits (empty: it has the precision of b), its options, those of `Inner`, and
+    after how many iterations another one goes on from what it has found (0: it goes on to the end)."""
 
     method: str
     form: str = "full"
     inner: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, Any] = field(default_factory=dict)
+    maxiter: int = 0
 
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())

@@ -12,8 +12,8 @@
         { method = "cg", form = "even-odd" },
     ]
 
-The first rule whose conditions hold, and of whose choices one is possible, is the one; the other choices are tried where a solve fails. A file of the
-user comes before the rules of jali (`rules.toml`). Errors name file, line and key, and say what would be right.
+The first rule whose conditions hold, and of whose choices one is possible, is the one; the other choices go on where a solve fails, or has not converged in
+the `maxiter` iterations that its choice may have. A file of the user comes before the rules of jali (`rules.toml`). Errors name file, line and key, and say what would be right.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WORDS = {
     "precision": ("float64", "float32"),
 }
 FLAGS = ("even_odd", "few_bits")
-OF_CHOICE = ("method", "form", "inner", "update", "delta")
+OF_CHOICE = ("method", "form", "inner", "update", "delta", "maxiter")
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,7 @@ def candidate(
     inner: str = "",
     update: str | None = None,
     delta: float | None = None,
+    maxiter: int = 0,
     **options: Any,
 ) -> Candidate:
     """A candidate of these words. Raises ParameterError."""
@@ -275,7 +276,11 @@ def candidate(
             raise ParameterError(_unknown(name, METHODS[method].options, f"{method} has"))
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ParameterError(f"{name} is a positive whole number, not {value_shown(value)}")
-    return Candidate(method, form, inner, options, updates)
+    if isinstance(maxiter, bool) or not isinstance(maxiter, int) or maxiter < 0:
+        raise ParameterError(
+            f"maxiter, after which the next choice goes on, is a whole number, not {value_shown(maxiter)}"
+        )
+    return Candidate(method, form, inner, options, updates, maxiter)
 
 
 def rule_text(
@@ -287,8 +292,9 @@ def rule_text(
     lines += [f"why = {_toml(why)}", "choices = ["]
     for one in choices:
         words = {"method": one.method, "form": one.form, "inner": one.inner, **one.updates, **one.options}
+        words["maxiter"] = one.maxiter
         own = ", ".join(
-            f"{key} = {_toml(value)}" for key, value in words.items() if value != "" and value != "full"
+            f"{key} = {_toml(value)}" for key, value in words.items() if value not in ("", "full", 0)
         )
         lines.append(f"    {{ {own} }},")
     return "\n".join([*lines, "]"]) + "\n"
