@@ -16,11 +16,11 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 ELSEWHERE = {
-    "tol": ("rtol", "atol"),
+    "tol": ("rtol", "atol", "tolerance"),
     "tolerance": ("rtol", "atol"),
     "reltol": ("rtol",),
     "abstol": ("atol",),
-    "rtol": ("atol", "btol"),
+    "rtol": ("atol", "btol", "tolerance"),
     "rtol1": ("cost_btol",),
     "niter": ("maxiter",),
     "max_iterations": ("maxiter",),

@@ -44,11 +44,8 @@ STRIKES = 3
 SAFETY = 0.8  # of the tolerance that the second round aims at; later ones aim at half of the last one's
 PRECISION_OF_FEW = "float32"
 WIDTH = 108
-KEPT, KEPT_BY_FORMS, KEPT_BY_JOINED = (
-    2,
-    9,
-    4,
-)  # vectors that an operator keeps, at most, and more where it joins members of a batch
+# vectors that an operator keeps, at most, that a form does, and more of one that joins members of a batch
+KEPT, KEPT_BY_FORMS, KEPT_BY_JOINED = 2, 10, 4
 MOST_MEMBERS = 1e9  # that explanations speak of
 
 

@@ -121,8 +121,11 @@ def tune_solver(
     facts = Facts(A, b, float(tolerance), kind, None)
     conditions = conditions_of(facts)
     path = _path(output)
-    if path is not None and not force:
-        _refuse_known(path, conditions)
+    if path is not None:
+        if not path.parent.is_dir():
+            raise ParameterError(f"tune_solver: {shown(str(path))} cannot be written: its folder is not there")
+        if not force:
+            _refuse_known(path, conditions)
     trial = _Trial(facts, int(rounds), callback)
     for one in plain_candidates(facts):
         trial.measure(one)
