@@ -30,7 +30,7 @@ from jali.errors import CompileError, ParameterError
 from jali.files import parse_toml, read_bytes, shown, value_shown
 from jali.solvers.methods import FORMS, KINDS, METHODS, Candidate
 from jali.solvers.reliable import RULES as UPDATES
-from jali.tune.store import tune_directory
+from jali.tune import mode, tune_directory
 
 VERSION = 1
 MOST_BYTES = 1 << 22
@@ -101,7 +101,9 @@ class Rule:
 
 
 def user_file() -> Path | None:
-    """The file of the user's own rules, which `jali tune solvers` writes; None where there is no cache directory."""
+    """The file of the user's own rules, which `jali tune solvers` writes; None where there is no cache directory, or JALI_TUNE is off."""
+    if mode() == "off":
+        return None
     try:
         return tune_directory() / OF_USER
     except CompileError:
