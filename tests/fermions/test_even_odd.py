@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from known_configuration import EXTENTS, known_links
 from test_wilson import random_links, random_spinor, wilson_numpy
 
 import jali
@@ -14,29 +15,6 @@ from jali.fermions import EvenOdd, WilsonDirac, gamma5
 from jali.gauge import GaugeField
 from jali.lattice.algebra import inner, norm2
 from jali.solvers import cg, cgls
-
-EXTENTS = (4, 4, 4, 8)
-
-
-def gell_mann():
-    """The eight matrices lambda_a."""
-    matrices = np.zeros((8, 3, 3), complex)
-    for a, i, j in ((0, 0, 1), (3, 0, 2), (5, 1, 2)):
-        matrices[a, i, j] = matrices[a, j, i] = 1
-        matrices[a + 1, i, j], matrices[a + 1, j, i] = -1j, 1j
-    matrices[2] = np.diag([1, -1, 0])
-    matrices[7] = np.diag([1, 1, -2]) / np.sqrt(3)
-    return matrices
-
-
-def known_links():
-    """U = exp(i theta_a lambda_a / 2) with theta_a = 0.8 (2 ((k^2 + 7 k) mod 101) / 101 - 1), k = a + 8 (mu + 4 n); (4, *EXTENTS, 3, 3)."""
-    n = np.arange(np.prod(EXTENTS)).reshape(EXTENTS[::-1]).T  # x fastest
-    mu, a = np.arange(4), np.arange(1, 9)
-    k = a + 8 * (mu[:, None, None, None, None] + 4 * n)[..., None]
-    theta = 0.8 * (2 * ((k * k + 7 * k) % 101) / 101 - 1)
-    values, vectors = np.linalg.eigh(np.einsum("...a,aij->...ij", theta / 2, gell_mann()))
-    return np.einsum("...ik,...k,...jk->...ij", vectors, np.exp(1j * values), vectors.conj())
 
 
 def known_spinor():

@@ -12,7 +12,7 @@ The host drives it; there are no graphs. `eigenpairs.py` has what becomes of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +82,7 @@ def lanczos(
         which: "smallest" or "largest", by value, not by modulus.
         rtol: stop when all |A v - lambda v| are at most this part of the largest |lambda| among the wanted ones. Where that is less than rounding
             allows, since all are about zero, the bound is 20 roundings of the largest eigenvalue that was seen.
-        space: so many Lanczos vectors, count + 3 at least, of a block count + 3 block; if left out max(2 count, count + 20), with 6 for each vector of a block
+        space: so many Lanczos vectors, count + 3 at least, of a block count + 3 block; if left out max(2 count, count + 20), with 4 for each vector of a block
             if that is more.
         maxiter: no more steps than this, each of which applies A, or the polynomial.
         degree: of the polynomial.
@@ -123,8 +123,9 @@ def lanczos(
         operator.check_hermitian()
     wanted = -1 if which == "largest" else 1
     polynomial = None if degree is None or window is None else ChebyshevFilter(degree, *window, wanted)
-    room = max(2 * number, number + 20, number + 6 * block) if space is None else int(space)
+    room = max(2 * number, number + 20, number + 4 * block) if space is None else int(space)
     room = max(room, len(begin) + LEAST_ACTIVE * operator.block)
+    room += -room % operator.block
     digest = digest_of(A)
     search = _Search(operator, polynomial, wanted, number, room, float(rtol), int(maxiter), int(seed))
     found = replace(search.run(begin, must_converge), digest=digest)
@@ -220,23 +221,24 @@ class _Operator:
         self.function(p, q)
         self.applications += 1 if has_batch(self.like) else getattr(p, "batch", None) or 1
 
-    def images(self, ps: Sequence[Any], qs: Sequence[Any], polynomial: ChebyshevFilter | None) -> None:
-        """Writes the images of vectors p, under the polynomial if there is one, into vectors q."""
-        update = self.vectors.update
+    def images(self, ps: Sequence[Any], q: Any, polynomial: ChebyshevFilter | None) -> Iterator[None]:
+        """Writes the images of vectors p, under the polynomial if there is one, into the vector q one after the other."""
         if len(ps) < self.block or self.block == 1 or self.source is None:
-            for p, q in zip(ps, qs, strict=True):
+            for p in ps:
                 self._image(p, q, polynomial)
+                yield
             return
         for p, member in zip(ps, self.sources, strict=True):
-            update([(member, 0, [(1, p)])])
+            self.vectors.update([(member, 0, [(1, p)])])
         try:
             self._image(self.source, self.image, polynomial)
         except LayoutError as error:
             raise LayoutError(
                 f"lanczos: block={self.block} applies the operator to fields with a batch of {self.block}: {error}"
             ) from None
-        for q, member in zip(qs, self.results, strict=True):
-            update([(q, 0, [(1, member)])])
+        for member in self.results:
+            self.vectors.update([(q, 0, [(1, member)])])
+            yield
 
     def _image(self, p: Any, q: Any, polynomial: ChebyshevFilter | None) -> None:
         if polynomial is None:
@@ -317,7 +319,7 @@ class _Search:
         self.H = np.zeros((2 * space, 2 * space), complex if is_complex else float)
         self.slots: list[Any] = []  # the same all the time: for other vectors a kernel is prepared anew
         self.aside: list[Any] = []
-        self.works = [self.vectors.like(self.like) for _ in range(operator.block)]
+        self.work = self.vectors.like(self.like)
         self.done, self.filled, self.steps = 0, 0, 0
         self.given = 0  # vectors that began the search
         self.lost, self.locked = np.zeros(0), np.zeros(0, bool)
@@ -433,19 +435,18 @@ class _Search:
 
     def _join(self, u: Any, weighed: bool = False) -> None:
         """Makes u orthonormal to all vectors and puts it into the queue, unless nothing is left of it."""
-        work = self.works[0]
-        self.vectors.update([(work, 0, [(1, u)])])
-        norm = math.sqrt(self.vectors.norm2(work))
+        self.vectors.update([(self.work, 0, [(1, u)])])
+        norm = math.sqrt(self.vectors.norm2(self.work))
         if weighed:
             self.size = max(self.size, 3 * norm * norm)  # numbers of a mean square of 1/3 or more
-        _, left = self._orthogonalised(work, self.filled)
+        _, left = self._orthogonalised()
         if left > INVARIANT * self.epsilon * norm:
-            self._append(1 / left, work)
+            self._append(1 / left)
 
-    def _append(self, factor: float, x: Any) -> None:
-        """Puts so much of a vector, which is orthogonal to all others, into the queue."""
+    def _append(self, factor: float) -> None:
+        """Puts so much of `work`, which is orthogonal to all others, into the queue."""
         n = self.filled
-        self._put(n, factor, x)
+        self._put(n, factor, self.work)
         self.H[n] = self.H[:, n] = 0
         self.filled += 1
 
@@ -457,13 +458,13 @@ class _Search:
 
     # ---- steps -------------------------------------------------------------------------------------------
 
-    def _orthogonalised(self, work: Any, n: int) -> tuple[np.ndarray, float]:
-        """Takes from a vector what the first n of the basis and the queue have of it; the inner products, and the norm of what is left.
+    def _orthogonalised(self) -> tuple[np.ndarray, float]:
+        """Takes from `work` what the basis and the queue have of it; the inner products, and the norm of what is left.
 
         Twice is enough (L. Giraud, J. Langou and M. Rozloznik, Comput. Math. Appl. 50 (2005) 1069) unless nearly nothing is left.
         """
+        n, work, left = self.filled, self.work, math.inf
         total, basis = np.zeros(n, self.H.dtype), self.slots[:n]
-        left = math.inf
         for turn in range(4):
             before = left
             if n:
@@ -482,16 +483,15 @@ class _Search:
         number = min(
             self.operator.block, self.filled - self.done, self.space - self.done, self.maxiter - self.steps
         )
-        works = self.works[:number]
-        self.operator.images(self.slots[self.done : self.done + number], works, self.polynomial)
-        for work in works:
-            self._note(work)
+        sources = self.slots[self.done : self.done + number]
+        for _ in self.operator.images(sources, self.work, self.polynomial):
+            self._note()
 
-    def _note(self, image: Any) -> None:
-        """Takes in the image of the first vector of the queue, and puts what is left of it at the end."""
+    def _note(self) -> None:
+        """Takes in the image of the first vector of the queue, which is `work`, and puts what is left of it at the end."""
         j, n = self.done, self.filled
         self.steps += 1
-        products, left = self._orthogonalised(image, n)
+        products, left = self._orthogonalised()
         if not math.isfinite(left):
             raise self._bad_numbers()
         self.scale = max(self.scale, float(np.abs(products).max()), left)
@@ -507,7 +507,7 @@ class _Search:
         if left <= nothing:
             self.lost[j] = left
             return
-        self._append(1 / left, image)
+        self._append(1 / left)
         self.H[n, j] = left
 
     def _negligible(self) -> float:
@@ -575,7 +575,8 @@ class _Search:
     def _restart(self) -> None:
         """Goes on with the wanted Ritz vectors, some of the next ones, and the queue. Of those that have converged the rest is lost."""
         done, queue = self.done, self.filled - self.done
-        k = min(self.count + max(1, (self.space - self.count) // 2), done)
+        k = self.count + max(1, (self.space - self.count) // 2)
+        k = min(k + (self.space - k) % self.operator.block, done)  # what follows are whole blocks
         couplings, lost = self._couplings()[:, :k], np.sqrt(self.lost**2 @ np.abs(self.S[:, :k]) ** 2)
         locked = self.estimates[: self.count] <= LOCKED * self._bounds(self.theta[: self.count])
         locked = np.append(locked, np.zeros(max(0, k - self.count), bool))[:k]
@@ -637,7 +638,7 @@ class _Search:
     def _measured(self, settled: bool) -> Eigenpairs:
         """Eigenvalues and residuals, by A. Raises SolverError where the window is wrong."""
         values, residuals = np.zeros(self.done), np.zeros(self.done)
-        q, basis = self.works[0], self.slots[: self.done]
+        q, basis = self.work, self.slots[: self.done]
         for k, x in enumerate(basis):
             self.operator(x, q)
             values[k] = np.real(self.vectors.inner(x, q))
