@@ -57,6 +57,13 @@ void bind_launch(nb::module_& m) {
                 return self.values();
             },
             "Of all runs together; on a device, waits for its work so far.")
+        .def_static(
+            "values_of",
+            [](const std::vector<const LaunchCounters*>& several) {
+                nb::gil_scoped_release released;
+                return LaunchCounters::values_of(several);
+            },
+            "several"_a, "`values` of several, for which devices are waited for once.")
         .def("clear", &LaunchCounters::clear, "number"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Makes one of them 0.")
         .def_prop_ro("final", &LaunchCounters::final, "The launch is gone, and counts no more.");

@@ -1,6 +1,8 @@
 #include "halo/launch_counters.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 namespace jali {
 
@@ -19,6 +21,33 @@ std::vector<std::int64_t> LaunchCounters::values() const {
     if (there_.size() > 0) {
         gpu_->copy_out(found.data(), there_.address(), there_.size());
         gpu_->synchronize();
+    }
+    return found;
+}
+
+std::vector<std::vector<std::int64_t>>
+LaunchCounters::values_of(const std::vector<const LaunchCounters*>& several) {
+    std::map<Gpu*, std::size_t> sizes; // of what is copied from each device
+    for (const LaunchCounters* one : several)
+        if (one->there_.size() > 0) sizes[one->gpu_.get()] += one->there_.size();
+    std::map<Gpu*, PinnedMemory> copies;
+    for (auto [gpu, size] : sizes) copies.emplace(gpu, gpu->allocate_pinned(size, "counters"));
+    std::map<Gpu*, std::size_t> copied;
+    for (const LaunchCounters* one : several) {
+        if (one->there_.size() == 0) continue;
+        Gpu* gpu = one->gpu_.get();
+        gpu->copy_out(copies.at(gpu).data() + copied[gpu], one->there_.address(), one->there_.size());
+        copied[gpu] += one->there_.size();
+    }
+    for (auto& [gpu, memory] : copies) gpu->synchronize();
+    copied.clear();
+    std::vector<std::vector<std::int64_t>> found;
+    for (const LaunchCounters* one : several) {
+        found.push_back(one->here_);
+        if (one->there_.size() == 0) continue;
+        Gpu* gpu = one->gpu_.get();
+        std::memcpy(found.back().data(), copies.at(gpu).data() + copied[gpu], one->there_.size());
+        copied[gpu] += one->there_.size();
     }
     return found;
 }

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
+from jali import _core
 from jali.amounts import counted
 from jali.codegen.lines import user_line
 from jali.errors import SingularError, StorageError
@@ -35,8 +36,8 @@ class Count(Protocol):
 
     name: str
 
-    def unreported(self) -> Found:
-        """What has been found on this rank and is not reported yet; from now on it is."""
+    def unreported(self, values: list[int] | None = None) -> Found:
+        """What has been found on this rank and is not reported yet; from now on it is. `values` are those of its counters, where they have been read."""
 
 
 class LaunchCount:
@@ -66,9 +67,9 @@ class LaunchCount:
         """Whether the launch has been deleted."""
         return bool(self.counters.final)
 
-    def unreported(self) -> Found:
-        """What has been found on this rank and is not reported yet; from now on it is."""
-        values = self.counters.values
+    def unreported(self, values: list[int] | None = None) -> Found:
+        """What has been found on this rank and is not reported yet; from now on it is. `values` are those of the counters, where they have been read."""
+        values = self.counters.values if values is None else values
         found = int(values[self.number])
         unreported, self.reported = found - self.reported, found
         return self.found(unreported, values)
@@ -98,7 +99,8 @@ class PastCount:
         self.name = found.what
         self._found = found
 
-    def unreported(self) -> Found:
+    def unreported(self, values: list[int] | None = None) -> Found:
+        """As that of `LaunchCount`."""
         found, self._found = self._found, self._found._replace(sites=0)
         return found
 
@@ -144,9 +146,13 @@ def together(found: Iterable[Found]) -> Found:
 
 def unreported(counts: Iterable[Count]) -> Found:
     """What these counts have found; from now on it is reported."""
+    counts = list(counts)
+    counters = {id(c.counters): c.counters for c in counts if isinstance(c, LaunchCount)}
+    read = dict(zip(counters, _core.LaunchCounters.values_of(list(counters.values())), strict=True))
     found: dict[Any, Found] = {}
     for count in counts:  # a field and a copy of it may count the same sites
-        one, source = count.unreported(), getattr(count, "source", id(count))
+        values = read[id(count.counters)] if isinstance(count, LaunchCount) else None
+        one, source = count.unreported(values), getattr(count, "source", id(count))
         found[source] = max(one, found.get(source, one))
     return together(found.values())
 

@@ -355,8 +355,7 @@ class Krylov:
             bad = watched[:used].real <= 0 if self.watches_positive else watched[:used] == 0
             wrong = bool(watched.size) and bool(np.any(bad & masks[:, np.newaxis]))
             if not wrong and self.quick(squares[:count], watched[:used]):
-                for now, rr, going in zip(residuals[:count], squares[:count], before[:count], strict=True):
-                    self._add(now, rr, going)
+                self._add_all(residuals[:count], squares[:count], before[:count])
                 self.going, self.limits = after[count - 1], np.asarray(limits[count - 1])
                 self._stop_where_it_stagnates()
                 return
@@ -415,9 +414,25 @@ class Krylov:
         self.history.append(residuals)
         self.iterations += 1
         self.counts += going
-        if np.any(residuals < 0.9 * self.best):
+        if np.any(better := residuals < 0.9 * self.best):
             self.improved = self.iterations
-            self.best = np.minimum(self.best, residuals)
+            self.best = np.where(better, residuals, self.best)
+
+    def _add_all(self, residuals: np.ndarray, squares: np.ndarray, going: np.ndarray) -> None:
+        """Several iterations; of one vector by numbers of Python, which are faster."""
+        if self.batch is not None:
+            for one in zip(residuals, squares, going, strict=True):
+                self._add(*one)
+            return
+        best, first = float(self.best), self.iterations
+        for k, residual in enumerate(residuals.tolist()):
+            if residual < 0.9 * best:
+                best, self.improved = residual, first + k + 1
+        self.best = np.asarray(best)
+        self.history += list(residuals)
+        self.squares = squares[-1]
+        self.iterations += len(residuals)
+        self.counts = self.counts + len(residuals)
 
     def _stop_where_it_stagnates(self) -> None:
         self.stagnates = bool(self.going.any()) and self.iterations - self.improved > self.patience
@@ -501,15 +516,13 @@ class _Repeated:
         self.counts = [len(part) for part in found[0]]
         return [number for step in found for part in step for number in part]
 
-    def iterate(self) -> None:
-        """As many steps of the run, up to the last one that is needed."""
-        self.graph.run()
+    def read(self) -> list[Found]:
+        """What the last repetition found; waits for it."""
         numbers = iter(self.graph.read())
-        steps = [
+        return [
             Found(*([next(numbers) for _ in range(count)] for count in self.counts))
             for _ in range(self.turns)
         ]
-        self.run.note_all(steps)
 
 
 def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
@@ -554,7 +567,8 @@ def solved(
         run.history = [np.sqrt(squares) / run.true_sizes]
     # of graphs on hosts, too: they save what Python does between the kernels of a step
     turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
-    repeated = _Repetitions(run, turns, check_interval is not None)
+    ahead = callback is None and shared.save_to is None
+    repeated = _Repetitions(run, turns, check_interval is not None, ahead)
     progress = _Progress(run) if shared.progress else None
     last = np.full(np.shape(run.sizes), math.inf)
     strikes, heavy_quark = 0, None
@@ -613,17 +627,24 @@ def solved(
 
 
 class _Repetitions:
-    """The steps of a run: one by one, or as graphs of `turns` of them, and of fewer towards the end."""
+    """The steps of a run: one by one, or as graphs of `turns` of them, and of fewer towards the end.
 
-    def __init__(self, run: Krylov, turns: int, exactly: bool):
-        self.run, self.turns, self.exactly = run, turns, exactly
+    While the host looks at what a graph found, a device already repeats it where that is not near the end, if `ahead`.
+    """
+
+    def __init__(self, run: Krylov, turns: int, exactly: bool, ahead: bool):
+        self.run, self.turns, self.exactly, self.ahead = run, turns, exactly, ahead
         self.graphs: dict[int, _Repeated] = {}
+        self.started: _Repeated | None = None
         self.first = True
 
     def iterate(self) -> None:
         """As many steps as there is a graph for. Raises RecordingError where `exactly` so many were to be recorded, and cannot be."""
         run, turns = self.run, self.turns
         left = min(run.remaining(), run.maxiter - run.iterations)
+        if self.started is not None:
+            self._read(self.started, left)
+            return
         # what a graph does after the last iteration is lost
         while not self.exactly and turns > 1 and left < turns * run.steps:
             turns = max(1, turns // 4)
@@ -636,10 +657,23 @@ class _Repetitions:
                     raise
                 self.turns = 1
             else:
-                self.graphs[turns].iterate()
+                self.graphs[turns].graph.run()
+                self._read(self.graphs[turns], left)
                 return
         run.iterate()  # the first one makes the kernels
         self.first = False
+
+    def _read(self, repeated: _Repeated, left: float) -> None:
+        run, self.started = self.run, None
+        steps = repeated.read()
+        last, limit = steps[-1].squares[-1], steps[-1].limit
+        if self.ahead and left >= 2 * repeated.turns * run.steps:
+            with np.errstate(all="ignore"):
+                now = np.sqrt(np.asarray(last).real) / run.sizes
+            if np.any(run.going & (now > (limit[0] if limit else run.limits)) & np.isfinite(now)):
+                repeated.graph.run()
+                self.started = repeated
+        run.note_all(steps)
 
 
 class _Progress:
