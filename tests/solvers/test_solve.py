@@ -290,7 +290,7 @@ def test_an_explanation_says_the_rule_its_line_what_held_and_what_did_not(tmp_pa
         "is solved by mr (minimal residuals)",
         f"So says rule 2 of {file}, line 7, since it was a wish.",
         'kind = ["positive", "adjoint"] (Hermitian and positive definite); unknowns = "10..50" (40)',
-        f'Not rule 1 of {file}, line 3: kind = "hermitian" does not hold (Hermitian and positive definite).',
+        f'Rule 1 of {file} is for kind = "hermitian", and it is Hermitian and positive definite.',
         "Not cg, in float32 with reliable updates: the operator cannot be had in another format",
         "The operator is Hermitian for random vectors, and its eigenvalues reach from",
         "that are free on the host",
@@ -338,7 +338,7 @@ def test_an_error_of_the_last_choice_names_those_before_it():
 def test_a_tolerance_below_rounding_and_bad_numbers_end_in_errors():
     M = matrix_of("positive")
     with pytest.raises(SolverError, match="below what rounding in float64 allows"):
-        jali.solve(operator(M), np.ones(40), 1e-18, method="cg")
+        jali.solve(operator(M), np.ones(40), 3e-16, method="cg")
     bad = np.ones(40)
     bad[3] = np.nan
     with pytest.raises(SolverError, match="solve: b contains infinities or nan .1 numbers"):
@@ -360,6 +360,11 @@ def test_impossible_arguments_are_refused():
     for act, match in (
         (lambda: jali.solve(3, b), "the operator has a function matvec, or is a function"),
         (lambda: jali.solve(A, b, 2.0), "solve: rtol is below 1"),
+        (lambda: jali.solve(A, b, 1e-17), "the tolerance 1e-17 is below rounding in float64, 2.2e-16"),
+        (
+            lambda: jali.solve(D, psi.astype("float32")),
+            "1e-10 is below rounding in float32, 1.2e-07: ask for more",
+        ),
         (lambda: jali.solve(A, b, method="gcrr"), "'gcrr' is unknown; method is .*; the nearest is gcr"),
         (lambda: jali.solve(A, b, form="odd"), "'odd' is unknown; form is full, even-odd, symmetric"),
         (lambda: jali.solve(A, b, form="symmetric"), "no solver is possible .* has no even-odd forms"),

@@ -8,6 +8,7 @@ tolerance although the form's own residual is below, the solve goes on to a smal
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import textwrap
@@ -33,7 +34,7 @@ from jali.solvers.methods import FORMS, KINDS, METHODS, Candidate
 from jali.solvers.operators import into_of, is_operator, joins_members
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
-from jali.solvers.rules import Rule, candidate
+from jali.solvers.rules import Condition, Rule, candidate
 from jali.solvers.scaling import scaled, unscaled
 from jali.vectors import check_alike, vectors_of
 
@@ -51,6 +52,14 @@ MOST_MEMBERS = 1e9  # that explanations speak of
 
 class Impossible(Exception):  # noqa: N818  (not an error: the candidate is out)
     """A candidate is not possible here; has the reason."""
+
+
+class NoRoom(Impossible):
+    """The vectors of a candidate do not fit into memory; `fitting` right-hand sides would."""
+
+    def __init__(self, text: str, fitting: int):
+        super().__init__(text)
+        self.fitting = fitting
 
 
 class Form:
@@ -166,8 +175,10 @@ class Prepared:
         fits = f"{counted(fitting, 'right-hand side')} would fit at once"
         if fitting < count:
             what = counted(count, "right-hand side")
-            raise Impossible(
-                f"{what} would take {size_text(needed)} beside b, of {size_text(free)} that are free {where}: {fits if fitting else 'not even one would fit'}"
+            fits = fits if fitting else "not even one would fit"
+            raise NoRoom(
+                f"{what} would take {size_text(needed)} beside b, of {size_text(free)} that are free {where}: {fits}",
+                fitting,
             )
         return f"It takes {size_text(needed)} beside b, of {size_text(free)} that are free {where}; {fits}"
 
@@ -250,13 +261,13 @@ class Outcome(NamedTuple):
 class SolverChoice:
     """What `choose` has chosen for a solve: `candidates`, the first to be tried first, by `rule`; `explain()` says why, and `run()` solves.
 
-    `passed` are the rules before it, each with why it was not the one, and `impossible` the choices of the rule that are not possible here.
+    `passed` are the rules before it, each with the condition that did not hold, or None where no choice was possible, and `impossible` the choices of the rule that are not possible here.
     """
 
     def __init__(self, facts: Facts, rule: Rule | None, tolerance: float):
         self.facts, self.rule, self.tolerance = facts, rule, tolerance
         self.candidates: list[Candidate] = []
-        self.passed: list[tuple[Rule, str]] = []
+        self.passed: list[tuple[Rule, Condition | None]] = []
         self.impossible: list[tuple[Candidate, str]] = []
         self.first: Prepared | None = None
         self.memory = ""
@@ -281,7 +292,7 @@ class SolverChoice:
             lines.append(f"So says {self.rule}{because}")
             held = [f"{one} ({self.facts.text(one.fact)})" for one in self.rule.conditions]
             lines.append(f"Its conditions hold: {'; '.join(held)}" if held else "It has no conditions")
-            lines += [f"Not {rule}: {why}" for rule, why in self.passed]
+            lines += self._passed_text()
         lines += [f"Not {one}: {why}" for one, why in self.impossible]
         lines += self.facts.said
         lines.append(self.memory)
@@ -289,6 +300,26 @@ class SolverChoice:
             after = f", or has not converged in {first.maxiter} iterations" if first.maxiter else ""
             lines.append(f"Where it fails{after}, {', then '.join(map(str, others))} goes on")
         return "\n".join(_wrapped(line) for line in lines)
+
+    def _passed_text(self) -> list[str]:
+        """Why rules before were not the one; those that are for others of one fact, one after the other, together."""
+        lines = []
+        for (source, fact), several in itertools.groupby(
+            self.passed, lambda one: (one[0].source, "" if one[1] is None else one[1].fact)
+        ):
+            passed = list(several)
+            first, last = passed[0][0].number, passed[-1][0].number
+            which = (
+                f"Rule {first} of {source} is"
+                if first == last
+                else f"Rules {first} to {last} of {source} are"
+            )
+            if fact:
+                asked = " or ".join(dict.fromkeys(str(one) for _, one in passed))
+                lines.append(f"{which} for {asked}, and it is {self.facts.text(fact)}")
+            else:
+                lines.append(f"{which} for this operator, but none of the choices is possible here")
+        return lines
 
     def run(
         self, x0: Any = None, *, maxiter: int = MAXITER, must_converge: bool = True
@@ -418,6 +449,10 @@ def choose(
     """The solver that `solve` would take, without solving: `choose(A, b).explain()` says why. Arguments and errors are those of `solve`."""
     check_arguments("solve", tolerance, 0.0)
     facts = Facts(A, b, float(tolerance), kind, condition)
+    if tolerance < (epsilon := facts.vectors.epsilon(b)):
+        raise ParameterError(
+            f"solve: the tolerance {tolerance:g} is below rounding in {facts.vectors.precision(b)}, {epsilon:.2g}: ask for more, or solve for a b of float64"
+        )
     named = {"method": method, "form": form, "inner": inner}
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     try:
@@ -463,7 +498,7 @@ def _by_rules(found: SolverChoice, rules: list[Rule], changes: Mapping[str, Any]
     for rule in rules:
         missed = next((one for one in rule.conditions if not one.holds(facts[one.fact])), None)
         if missed is not None:
-            found.passed.append((rule, f"{missed} does not hold ({facts.text(missed.fact)})"))
+            found.passed.append((rule, missed))
             continue
         found.rule, found.impossible = rule, []
         try:
@@ -471,7 +506,7 @@ def _by_rules(found: SolverChoice, rules: list[Rule], changes: Mapping[str, Any]
             return
         except ParameterError as error:
             refusals.append(error)
-            found.passed.append((rule, "none of its choices is possible"))
+            found.passed.append((rule, None))
     if refusals:
         raise refusals[0]
     raise ParameterError(
@@ -489,17 +524,21 @@ def _take(found: SolverChoice, choices: Sequence[Candidate], changes: Mapping[st
             found.impossible.append((one, str(error)))
             continue
         candidates.setdefault(str(new), new)
-    left = list(candidates.values())
+    left, most = list(candidates.values()), None
     while left:
         try:
             found.first = Prepared(found.facts, left[0])
             found.memory = found.first.check_memory()
         except Impossible as why:
+            if isinstance(why, NoRoom) and (most is None or why.fitting > most[1].fitting):
+                most = left[0], why
             found.impossible.append((left.pop(0), str(why)))
             continue
         found.candidates = left
         return
     found.first = None
+    if most is not None:
+        raise ParameterError(f"solve: {most[1]} (by {most[0]}, which takes least)")
     reasons = "; ".join(f"{one}: {why}" if one.method else why for one, why in found.impossible)
     raise ParameterError(f"solve: no solver is possible for {_operator_text(found.facts)}: {reasons}")
 

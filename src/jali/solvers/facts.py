@@ -78,13 +78,6 @@ class Facts:
         return self.A if is_operator(self.A) else getattr(self.A, "__self__", self.A)
 
     @property
-    def has_adjoint(self) -> bool:
-        """Whether the adjoint can be applied."""
-        return KINDS_IN_ORDER.index(self["kind"]) <= KINDS_IN_ORDER.index("adjoint") and callable(
-            getattr(self.A, "rmatvec", None)
-        )
-
-    @property
     def count_of_batch(self) -> int | None:
         """How many right-hand sides there are in a batch; None of one vector."""
         batch = getattr(self.b, "batch", None)
@@ -237,6 +230,3 @@ class Facts:
         betas = betas[: len(alphas) - 1]
         values = np.linalg.eigvalsh(np.diag(alphas) + np.diag(betas, 1) + np.diag(betas, -1))
         return float(values[0]), float(values[-1])
-
-
-KINDS_IN_ORDER = tuple(KINDS)
