@@ -214,6 +214,7 @@ class Prepared:
         residual, apply = vectors.like(b), into_of("the operator", self.facts.A, vectors)
         iterations, last, strikes = np.zeros(np.shape(size), int), math.inf, 0
         history: list[list[float]] = []
+        flops: int | None = 0
         x: Any = None
         for round_ in range(MOST_ROUNDS):
             found = self.method.solver(
@@ -225,6 +226,7 @@ class Prepared:
                 [*before, *one.residuals[1 if before else 0 :]]
                 for before, one in zip(history or [[] for _ in members], members, strict=True)
             ]
+            flops = None if flops is None or members[0].flops is None else flops + members[0].flops
             x, start = self.form.reconstruct(found.x, b, x), found.x
             turns, goes_on = members[0].check_interval, found.converged
             del found, members  # and the vectors of the solver
@@ -244,18 +246,19 @@ class Prepared:
                     )
                 break
             last, rtol = above, SAFETY / 2**round_ * rtol / above
-        return Outcome(unscaled(vectors, x, factors), residuals, iterations, history, turns)
+        return Outcome(unscaled(vectors, x, factors), residuals, iterations, history, turns, flops)
 
 
 class Outcome(NamedTuple):
-    """What a candidate found: x, |b - A x| / |b| and iterations, of a batch arrays, the residuals of the recursions of each member, and after how many
-    iterations the host looked."""
+    """What a candidate found: x, |b - A x| / |b| and iterations, of a batch arrays, the residuals of the recursions of each member, after how many
+    iterations the host looked, and the operations of the recursions, None where they were not counted."""
 
     x: Any
     residuals: np.ndarray
     iterations: np.ndarray
     history: list[list[float]]
     check_interval: int
+    flops: int | None
 
 
 class SolverChoice:
@@ -380,7 +383,16 @@ class SolverChoice:
             strict=True,
         )
         members = [
-            (x, iterations, history, residual, residual <= self.tolerance, found.check_interval, seconds)
+            (
+                x,
+                iterations,
+                history,
+                residual,
+                residual <= self.tolerance,
+                found.check_interval,
+                seconds,
+                found.flops,
+            )
             for x, iterations, history, residual in parts
         ]
         if count is None:
