@@ -261,6 +261,8 @@ def ranks(bench: Bench) -> None:
 
 
 def core(bench: Bench) -> None:
+    if bench.options.device != "cpu" or bench.ranks.size > 1:
+        raise SystemExit("core: what one core does, with --device cpu and without a launcher of ranks")
     for extent in bench.extents(16):
         U = GaugeField(bench.lattice(*[extent] * 4), SU(3)).hot_start(seed=1)
         for name in bench.options.formats:

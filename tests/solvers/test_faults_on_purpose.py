@@ -369,6 +369,8 @@ def test_a_tolerance_of_zero_and_one_below_rounding(ranks):
             ParameterError,
             "rtol is below 1, and rtol or atol above 0, not 0.0 and 0.0",
         )
+        if ranks > 1 and name not in ("cg", "minres", "multishift_cg", "cgnr", "mr"):
+            continue  # ends as these do: see the tests of one rank
         words = r"the tolerance( 1e-17)? is below what rounding in float64 allows"
         if name == "multishift_cg":
             words = "miss the tolerance 1e-17: .* below what rounding in float64 allows"
