@@ -158,6 +158,7 @@ def test_a_wrong_dagger(ranks):
                 lambda s, solver=solver, operator=operator: solver(operator(s), s.b, maxiter=30),
                 SolverError,
                 words,
+                0,
             )
         if wrong != "D":  # of twice D^dagger A^dagger A is Hermitian
             continue

@@ -25,6 +25,7 @@ from jali.solvers.operators import (
     started,
     widened,
 )
+from jali.solvers.recursion import history_attached
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Callback, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, sums, vectors_of
 
@@ -259,7 +260,10 @@ class CGLS(Solver):
     ) -> LeastSquares:
         """All of it. Errors: see `setup` and `step`."""
         x = self.setup(b, x0, rtol=rtol, atol=atol, maxiter=maxiter, damp=damp, show=show)
-        x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
+        with history_attached(
+            lambda: [one / (self.cost[0] or 1.0) for one in self.cost]
+        ):  # without a sum over ranks
+            x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
         self.finalize(show)
         return LeastSquares(x, self.istop, self.iterations, self.r1norm, self.r2norm, np.array(self.cost))
 
@@ -298,7 +302,7 @@ def cgls(
     Raises:
         ParameterError: no operator, no vector.
         LayoutError: vectors that do not fit together, or hold whole numbers.
-        SolverError: infinities or nan, and where they come from; `rmatvec` is not the adjoint of `matvec`.
+        SolverError: infinities or nan, and where they come from; `rmatvec` is not the adjoint of `matvec`. Its `history` is that of |b - A x|, beside the first.
     """
     return CGLS(A, M=M, callback=callback).solve(
         b, x0, rtol=rtol, atol=atol, maxiter=maxiter, damp=damp, show=show, itershow=itershow

@@ -18,6 +18,7 @@ from jali.errors import SolverError
 from jali.keywords import named
 from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite
 from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
+from jali.solvers.recursion import history_attached
 from jali.solvers.solver import MAXITER, Callback, Itershow, Solver, check_tolerances
 from jali.vectors import check_alike, each, summed, sums, vectors_of
 
@@ -273,7 +274,10 @@ class LSQR(Solver):
             calc_var=calc_var,
             show=show,
         )
-        x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
+        with history_attached(
+            lambda: [one / (self.cost[0] or 1.0) for one in self.cost]
+        ):  # without a sum over ranks
+            x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
         self.finalize(show)
         return LsqrSolution(
             x, self.istop, self.iterations, self.r1norm, self.r2norm, self.anorm, self.acond, self.arnorm,
@@ -319,7 +323,7 @@ def lsqr(
     Raises:
         ParameterError: no operator, no vector.
         LayoutError: vectors that do not fit together, or hold whole numbers.
-        SolverError: infinities or nan, and where they come from; `rmatvec` is not the adjoint of `matvec`.
+        SolverError: infinities or nan, and where they come from; `rmatvec` is not the adjoint of `matvec`. Its `history` is that of |b - A x|, beside the first.
     """
     return LSQR(A, callback=callback).solve(
         b, x0, atol=atol, btol=btol, conlim=conlim, maxiter=maxiter, damp=damp, calc_var=calc_var, show=show,
