@@ -191,8 +191,15 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     std::int64_t blocks = blocks_for(positions);
     // Beside an exchange some blocks start late; their work must be less than a whole wave's.
     const bool beside_exchange = phase == Phase::bulk;
-    if (d.sums.in_kernel_reduction) // each adds to the device's words
-        blocks = std::min(blocks, (beside_exchange ? 4 : 1) * resident_blocks_);
+    if (d.sums.in_kernel_reduction) { // each adds to the device's words
+        // Blocks that read neighbours find them in a cache that they share as long as they are near one another: those that begin one after
+        // the other are, those that each take many tiles drift apart.
+        const bool of_neighbours = std::ranges::any_of(d.reads, [](const LaunchRead& read) {
+            return std::ranges::any_of(read.offset, [](int step) { return step != 0; });
+        });
+        const std::int64_t rounds = of_neighbours ? 16 : beside_exchange ? 4 : 1;
+        blocks = std::min(blocks, rounds * resident_blocks_);
+    }
     if (d.waves > 0 && !beside_exchange) blocks = std::min(blocks, d.waves * resident_blocks_);
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
     // Exchange, bulk, boundary: a bulk that fills the device does not delay an exchange, and the boundary
@@ -259,7 +266,7 @@ class GpuLaunch::Computation : public HaloComputation {
         HaloRoles& blocks = roles.blocks;
         if (batch.has(StepRole::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
-            if (d.sums.in_kernel_reduction) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
+            if (d.sums.in_kernel_reduction) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 16 * resident);
         }
         if (batch.has(StepRole::boundary)) {
             const Positions& late = plan_.boundary[batch.stage];

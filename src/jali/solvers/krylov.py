@@ -384,12 +384,13 @@ class Krylov:
             self.count(rr)
 
     def remaining(self) -> float:
-        """In how many iterations the recursion is likely to wait, by how fast it went since it began."""
-        done = self.iterations - self.since
+        """In how many iterations the recursion is likely to wait, by how fast residuals fell since its last update, or where that was just now in all."""
+        since = self.since if self.iterations - self.since >= TOGETHER else 0
+        done = self.iterations - since
         if done < 4 or not self.going.any():
             return math.inf
         with np.errstate(all="ignore"):
-            now, first = self.history[-1][self.going], self.history[self.since][self.going]
+            now, first = self.history[-1][self.going], self.history[since][self.going]
             rate = np.log(first / now) / done
             left = np.log(now / np.broadcast_to(self.limits, self.going.shape)[self.going]) / rate
         return float(np.max(np.where(rate > 0, left, math.inf)))
