@@ -41,20 +41,20 @@ SOLVERS = {
 histories, solutions = {}, {}
 for name, (solver, applications) in SOLVERS.items():
     found = solver(D, b, rtol=arguments.rtol)
-    histories[name] = applications * np.arange(found.iterations + 1), found.residuals
+    histories[name] = applications * np.arange(found.iterations + 1), found.history
     solutions[name] = found.x
 
 E = D.even_odd()
 for name in ("CGNR", "BiCGStab", "GCR(10)"):
     solver, applications = SOLVERS[name]
     found = solver(E, E.prepare(b), rtol=arguments.rtol)
-    histories[f"{name}, even-odd"] = applications * np.arange(found.iterations + 1), found.residuals
+    histories[f"{name}, even-odd"] = applications * np.arange(found.iterations + 1), found.history
     solutions[f"{name}, even-odd"] = E.reconstruct(found.x, b)
 
 few = D.in_format("float32", "float16")
 inner = Inner(few, b.like(precision="float32", storage="float16"))
 found = cgnr(D, b, rtol=arguments.rtol, inner=inner)
-histories["CGNR in 16 bits"] = 2 * np.arange(found.iterations + 1), found.residuals
+histories["CGNR in 16 bits"] = 2 * np.arange(found.iterations + 1), found.history
 solutions["CGNR in 16 bits"] = found.x
 
 size = np.sqrt(b.norm2())

@@ -59,11 +59,11 @@ b = lattice.field(Spinor(3), boundary={3: "antiperiodic"})
 b[0, 0, 0, 0, 0, 0] = 1.0
 
 full = cg(D.normal, D.adjoint(b), rtol=1e-12)
-solutions, histories = {"full": (full.x, full.iterations)}, {"full": full.residuals}
+solutions, histories = {"full": (full.x, full.iterations)}, {"full": full.history}
 for form in ("asymmetric", "symmetric"):
     E = D.even_odd(form=form)
     half = cg(E.normal, E.adjoint(E.prepare(b)), rtol=1e-12)
-    solutions[form], histories[form] = (E.reconstruct(half.x, b), half.iterations), half.residuals
+    solutions[form], histories[form] = (E.reconstruct(half.x, b), half.iterations), half.history
 for name, (x, iterations) in solutions.items():
     residual = math.sqrt((D @ x - b).norm2() / b.norm2())
     if lattice.rank == 0:

@@ -294,7 +294,7 @@ def test_operator_and_solves_are_bit_identical_on_any_number_of_ranks():
         psi = random_walls(lattice, 1, 3, 2, boundary=TIME)
         E = D.even_odd()
         found = cg(E.normal, E.adjoint(E.prepare(psi)), rtol=1e-3)
-        return D.normal(psi)[...], D.normal_inner(psi)[1], found.x[...], found.residuals
+        return D.normal(psi)[...], D.normal_inner(psi)[1], found.x[...], found.history
 
     one, size, x, history = run()
     for ranks in (2, 3, 4):
@@ -346,7 +346,7 @@ def test_all_members_are_one_vector_for_conjugate_gradients():
     found = cg(D.normal, D.adjoint(b), rtol=1e-11)
     assert np.allclose(D.apply(found.x)[...], b[...], atol=1e-8)
     again = cg(D.normal, D.adjoint(b), rtol=1e-11, check_interval=4)
-    assert (found.residuals, found.residual) == (again.residuals, again.residual)
+    assert (found.history, found.residual) == (again.history, again.residual)
 
     def apply(values):
         psi = b.like()
@@ -362,7 +362,7 @@ def test_all_members_are_one_vector_for_conjugate_gradients():
         r = r - rr / np.vdot(p, Ap).real * Ap
         p = r + np.vdot(r, r).real / rr * p
         residuals.append(np.sqrt(np.vdot(r, r).real / start))
-    assert found.residuals[:9] == pytest.approx(residuals, rel=1e-8)
+    assert found.history[:9] == pytest.approx(residuals, rel=1e-8)
     for operator in (D, D.dagger):
         with pytest.raises(SolverError, match="^p.dagger A p = .* the operator is not Hermitian"):
             cg(operator, b)

@@ -358,7 +358,7 @@ def test_operators_have_the_same_bits_on_any_number_of_ranks(ranks):
         psi, found = random_field(lattice, 3, 2, boundary=ANTIPERIODIC), []
         for D in (Staggered(U, 0.5), HISQ(U, 0.5, 0)):
             solved = cg(D.normal, psi.on(EVEN), rtol=1e-6)
-            found += [(D @ psi)[...], solved.x[...], np.array(solved.residuals)]
+            found += [(D @ psi)[...], solved.x[...], np.array(solved.history)]
         return found
 
     one = run(1)

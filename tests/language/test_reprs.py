@@ -76,4 +76,4 @@ def test_a_solution_is_one_line_and_a_table_in_notebooks():
         text = f"<solution, {how} in {solution.iterations} iterations, residual {solution.residual:.2g}: array (40,) of float64>"
         assert repr(solution) == text
         shown = read(solution._repr_html_())
-        assert f"{solution.residuals[-1]:.3e}" in shown.text
+        assert f"{solution.history[-1]:.3e}" in shown.text

@@ -211,7 +211,7 @@ def test_solvers_and_files_take_them(ranks, tmp_path):
         f = batch_of(Lattice(4, 6, grid=(ranks, 1)), Real())
         masses = np.array([0.5, 1.0, 8.0])
         found = [cg(lambda p, q: helmholtz(q, p, masses), b, rtol=1e-8) for b in (f, in_array(f))]
-        assert [m.residuals for m in found[0].members] == [m.residuals for m in found[1].members]
+        assert [m.history for m in found[0].members] == [m.history for m in found[1].members]
         assert np.array_equal(found[1].x.array, numbers_of(found[0].x))
         in_array(f).save(tmp_path / "f.jali")
         assert np.array_equal(jali.load(tmp_path / "f.jali")[...], f[...])

@@ -181,7 +181,7 @@ def test_a_tolerance_below_rounding_is_reported() -> None:
     assert cg(Matrix(a), b, rtol=tolerance, maxiter=10000).converged
     honest = cg(Matrix(a), b, rtol=1e-15, maxiter=10000, must_converge=False)
     assert not honest.converged
-    assert honest.residual > 1e-14 > honest.residuals[-1]
+    assert honest.residual > 1e-14 > honest.history[-1]
 
 
 def test_too_few_iterations_are_reported_with_the_condition() -> None:

@@ -65,10 +65,10 @@ def test_solution_of_the_helmholtz_equation_is_that_of_fourier(element):
 
 def test_residual_history_begins_at_one_and_ends_below_the_tolerance():
     found = cg(operator(0.5), random_field(), rtol=1e-08)
-    assert len(found.residuals) == found.iterations + 1
-    assert found.residuals[0] == 1.0
-    assert found.residuals[-1] <= 1e-8 < found.residuals[-2]
-    assert found.residual == pytest.approx(found.residuals[-1], rel=1e-4)
+    assert len(found.history) == found.iterations + 1
+    assert found.history[0] == 1.0
+    assert found.history[-1] <= 1e-8 < found.history[-2]
+    assert found.residual == pytest.approx(found.history[-1], rel=1e-4)
 
 
 def test_error_falls_as_fast_as_the_condition_number_says():
@@ -77,7 +77,7 @@ def test_error_falls_as_fast_as_the_condition_number_says():
     c = (m2 + 12) / m2
     rate = (math.sqrt(c) - 1) / (math.sqrt(c) + 1)
     found = cg(operator(m2), random_field(), rtol=1e-10)
-    for k, residual in enumerate(found.residuals):
+    for k, residual in enumerate(found.history):
         assert residual <= 2 * math.sqrt(c) * rate**k
 
 
@@ -134,7 +134,7 @@ def test_history_is_bit_identical_on_any_number_of_ranks():
         lattice = Lattice(8, 6, 4)
         b = random_field(Complex(), 3, lattice)
         found = cg(operator(0.2), b)
-        return found.residuals, found.x[...]
+        return found.history, found.x[...]
 
     residuals, solution = run()
     for ranks in (2, 3):
@@ -144,7 +144,9 @@ def test_history_is_bit_identical_on_any_number_of_ranks():
 
 
 def test_no_convergence_is_an_error_with_numbers():
-    with pytest.raises(SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|b - A x\|/\|b\| is 0\.\d+"):
+    with pytest.raises(
+        SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|b - A x\|/\|b\| is 0\.\d+"
+    ):
         cg(operator(0.01), random_field(), maxiter=3)
 
 
@@ -152,7 +154,7 @@ def test_no_convergence_is_a_flag_on_request():
     found = cg(operator(0.01), random_field(), maxiter=3, must_converge=False)
     assert not found.converged
     assert found.iterations == 3
-    assert found.residual == pytest.approx(found.residuals[-1], rel=1e-10)
+    assert found.residual == pytest.approx(found.history[-1], rel=1e-10)
 
 
 def test_indefinite_operator_is_an_error():
@@ -211,7 +213,7 @@ def test_result_does_not_depend_on_how_often_the_host_looks(element, check_inter
     each = cg(operator(0.2), b, check_interval=1)
     some = cg(operator(0.2), b, check_interval=check_interval)
     assert (each.check_interval, some.check_interval) == (1, check_interval)
-    assert (some.residuals, some.residual) == (each.residuals, each.residual)
+    assert (some.history, some.residual) == (each.history, each.residual)
     assert np.array_equal(some.x[...], each.x[...])
 
 
@@ -222,7 +224,7 @@ def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
         for check_interval in (1, 4):
             try:
                 found = cg(operator(m2), b, maxiter=bound, must_converge=False, check_interval=check_interval)
-                results.append((found.residuals, found.residual))
+                results.append((found.history, found.residual))
             except SolverError as error:
                 results.append(str(error))
         assert results[0] == results[1]
@@ -256,7 +258,7 @@ def test_history_with_graphs_is_bit_identical_on_any_number_of_ranks():
     def run():
         b = random_field(Complex(), 3, Lattice(8, 6, 4))
         found = cg(operator(0.2), b, check_interval=5)
-        return found.residuals, found.x[...]
+        return found.history, found.x[...]
 
     residuals, solution = run()
     for other, values in jali.virtual_ranks(2, run):

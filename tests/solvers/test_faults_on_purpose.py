@@ -492,7 +492,7 @@ def test_dependent_right_hand_sides_are_none(ranks, solver):
         assert [one.residual for one in found.members] == pytest.approx(sizes, rel=1e-3)
         x = [found.x.members[k][...] for k in range(3)]
         assert np.allclose(x[2], x[0] - 2 * x[1], rtol=0, atol=1e-9)
-        return [one.residuals for one in found.members]
+        return [one.history for one in found.members]
 
     first, *others = jali.virtual_ranks(ranks, run)
     assert all(other == first for other in others)

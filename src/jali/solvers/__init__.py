@@ -11,6 +11,7 @@ from jali.solvers.chebyshev import ChebyshevPreconditioner, chebyshev, chebyshev
 from jali.solvers.choice import ChosenBatchSolution, ChosenSolution, SolverChoice, choose, solve
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.defect_correction import defect_correction
+from jali.solvers.eigcg import Harvest, Harvested, eigcg
 from jali.solvers.eigenpairs import Eigenpairs
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.fgmres import fgmres
@@ -47,6 +48,8 @@ __all__ = [
     "ChosenSolution",
     "Eigenpair",
     "Eigenpairs",
+    "Harvest",
+    "Harvested",
     "Inner",
     "LeastSquares",
     "LinearizedADMM",
@@ -74,6 +77,7 @@ __all__ = [
     "choose",
     "defect_correction",
     "each",
+    "eigcg",
     "fgmres",
     "fista",
     "gcr",

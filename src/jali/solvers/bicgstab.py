@@ -63,7 +63,7 @@ class BiCGStab(Krylov):
         beta = computed(_weight, again, rho, alpha, omega, rr, size, tolerance)
         self.update((self.p, beta, [(1, self.r), (-computed(_times, beta, omega), self.v)]))
         left = [computed(kept, new, rr, rr, size, tolerance), computed(kept, again, rho, rr, size, tolerance)]
-        return left, [new], [rho, sigma]
+        return left, [new], [left[1], sigma]  # of this step, so not the rho that it began with
 
     def check(self, *watched: np.ndarray) -> None:
         rho, sigma = watched

@@ -61,11 +61,26 @@ class CGNR(Krylov):
 
     def check(self, *watched: np.ndarray) -> None:
         (qq,) = watched
+        if self.iterations == 0:
+            self._refuse_other_adjoint(qq)
         self.refuse_bad("|A p|^2", qq)
         if np.any(wrong := self.going & (qq == 0)):
             raise self.error(
                 wrong,
                 "A p is zero for the direction p = A^H r: b has a part that A does not reach, or A is singular",
+            )
+
+    def _refuse_other_adjoint(self, qq: np.ndarray) -> None:
+        """After the first step: alpha = |A^H r|^2 / |A p|^2 makes r orthogonal to A p if A^H is the adjoint of A."""
+        allowed = 0.05 if self.outer is not None else np.sqrt(self.vectors.epsilon(self.b))
+        product = np.abs(np.asarray(self.vectors.inner(self.q, self.r)))
+        with np.errstate(all="ignore"):
+            wrong = self.went & (product > allowed * np.sqrt(qq) * self.history[0] * self.sizes)
+        if np.any(wrong):
+            part = float(np.max((product / (np.sqrt(qq) * self.history[0] * self.sizes))[wrong]))
+            raise self.error(
+                wrong,
+                f"rmatvec is not the adjoint of matvec: after a step of length |A^H r|^2 / |A p|^2 the cosine between r and A p is {part:.2g}, not zero",
             )
 
     def correct(self, pairs: Any, r: Any, x: Any) -> None:

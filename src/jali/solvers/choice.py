@@ -223,7 +223,7 @@ class Prepared:
             members = list(found.members) if isinstance(found, BatchSolution) else [found]
             iterations += np.reshape([one.iterations for one in members], iterations.shape)
             history = [
-                [*before, *one.residuals[1 if before else 0 :]]
+                [*before, *one.history[1 if before else 0 :]]
                 for before, one in zip(history or [[] for _ in members], members, strict=True)
             ]
             flops = None if flops is None or members[0].flops is None else flops + members[0].flops

@@ -125,13 +125,7 @@ class ConjugateGradients(Krylov):
             self.q = None if is_operator(self.A) else self.vectors.like(self.b)
             forward = function_of("the operator", self.A, self.q)
             self.apply_inner = apply_inner_of("the operator", self.A, self.vectors, self.q)
-            self.diagnosis = (
-                None
-                if np.ndim(rr)
-                else Diagnosis(
-                    forward, self.vectors, self.b, float(rr) / self._unit(), float(self.true_sizes)
-                )
-            )
+            self.diagnosis = None if np.ndim(rr) else self._diagnosed(forward, float(rr))
         self.vectors.update([(self.p, 0, [(1, self.r)])])
         return [rr]
 
@@ -198,11 +192,13 @@ class ConjugateGradients(Krylov):
         if self.diagnosis is not None and (cause := self.diagnosis.grown(float(self.squares) / self._unit())):
             raise self.error(np.asarray(True), cause, measured=False)
 
+    def _diagnosed(self, forward: Function, rr: float) -> Diagnosis:
+        precise = None if self.outer is None else self.outer.b
+        return Diagnosis(forward, self.vectors, self.b, rr / self._unit(), float(self.true_sizes), precise)
+
     def resumed(self) -> None:
         if self.diagnosis is not None:
-            forward, b = self.diagnosis.forward, self.diagnosis.b
-            rr = float(self.squares) / self._unit()
-            self.diagnosis = Diagnosis(forward, self.vectors, b, rr, float(self.true_sizes))
+            self.diagnosis = self._diagnosed(self.diagnosis.forward, float(self.squares))
 
     def cause(self) -> str:
         return "" if self.diagnosis is None else self.diagnosis.slow(float(self.tolerances))

@@ -21,8 +21,12 @@ class Diagnosis:
     Of a vector with a batch nothing is measured: what measures knows single vectors.
     """
 
-    def __init__(self, forward: Function, vectors: Vectors, b: Any, rr: float, size: float):
+    def __init__(
+        self, forward: Function, vectors: Vectors, b: Any, rr: float, size: float, precise: Any = None
+    ):
+        """`precise` is the right-hand side in many bits, where the recursion has few."""
         self.forward, self.vectors, self.b = forward, vectors, b
+        self.precise = b if precise is None else precise
         self.measures = getattr(b, "batch", None) is None
         self.curvatures, self.squares = list[float](), [rr]
         self.size = size
@@ -76,13 +80,13 @@ class Diagnosis:
     def spectrum(self) -> str:
         """That a Hermitian operator is not positive or singular, by the recursion's eigenvalues; empty where it is neither."""
         low, high = ritz_values(self.curvatures, self.squares)
-        epsilon = self.vectors.epsilon(self.b)
+        epsilon = self.vectors.epsilon(self.precise)
         between = f"eigenvalues reach from {low:.3g} or less to {high:.3g} or more"
         if low < -math.sqrt(epsilon) * abs(high):
             return f"the operator is not positive definite: {between}; {NORMAL}"
         if low <= 10 * epsilon * high or self.curvatures[-1] <= 0:
             return (
-                f"the operator is singular up to rounding in {self.vectors.precision(self.b)}: {between}; b may have no part in its null "
+                f"the operator is singular up to rounding in {self.vectors.precision(self.precise)}: {between}; b may have no part in its null "
                 "space: take that out, or add a small multiple of the identity"
             )
         return ""
@@ -96,7 +100,7 @@ class Diagnosis:
             return ""
         if cause := self.spectrum():
             return cause
-        precision, epsilon = self.vectors.precision(self.b), self.vectors.epsilon(self.b)
+        precision, epsilon = self.vectors.precision(self.precise), self.vectors.epsilon(self.precise)
         if tolerance < epsilon:
             return f"the tolerance is below rounding in {precision}, {epsilon:.2g}"
         low, high = ritz_values(self.curvatures, self.squares)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jali.comm.validation import integer
-from jali.errors import ParameterError, RecordingError, SolverError
+from jali.errors import ParameterError, RecordingError, SolverError, StorageError
 from jali.files import value_shown
 from jali.solvers import saved_solves
 from jali.solvers.batches import BatchSolution
@@ -548,7 +548,23 @@ def solved(
     callback: Callable[[Any], None] | None = None,
     **more: Any,
 ) -> Solution | BatchSolution:
-    """Iterates a run to its end, and restarts it from b - A x where that is larger than the recursion said. `more` are the options of `Shared`. Raises what
+    """Iterates a run to its end (`_to_its_end`). An error of a format that cannot hold the numbers has the history, too."""
+    try:
+        return _to_its_end(run, maxiter, must_converge, check_interval, callback, more)
+    except StorageError as error:
+        error.history = [one.tolist() for one in run.history]  # type: ignore[attr-defined]
+        raise
+
+
+def _to_its_end(
+    run: Krylov,
+    maxiter: int,
+    must_converge: bool,
+    check_interval: int | None,
+    callback: Callable[[Any], None] | None,
+    more: dict[str, Any],
+) -> Solution | BatchSolution:
+    """Iterates a run, and restarts it from b - A x where that is larger than the recursion said. `more` are the options of `Shared`. Raises what
     solvers raise."""
     shared = Shared.checked(run.name, more)
     run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), must_converge, int(maxiter)

@@ -55,8 +55,8 @@ LEAST_GAIN = 0.5  # of the true residual, by which a refinement has to lower it 
 class MultiShiftSolution:
     """The solutions for several shifts: `found[k]` is the `Solution` of shift k, `len(found)` their number, `x` the list of all vectors.
 
-    Each has its own iterations, those of a refinement included. `residuals` has |r| / |b| as the recursions know it, `residual` is
-    |b - (A + sigma_k) x_k| / |b|, computed from x_k; `seconds` is the time of all.
+    Each has its own iterations, those of a refinement included. `history` has |r| / |b| as the recursions know it, `residual` is
+    |b - (A + sigma_k) x_k| / |b|, computed from x_k; `time` is that of all.
     """
 
     shifts: tuple[float, ...]
@@ -196,9 +196,9 @@ def multishift_cg(
                 ) from error
         solutions.append(found)
     seconds = time.perf_counter() - begun
-    all_found = MultiShiftSolution(sigmas, tuple(replace(one, seconds=seconds) for one in solutions))
+    all_found = MultiShiftSolution(sigmas, tuple(replace(one, time=seconds) for one in solutions))
     if must_converge and not all_found.converged:
-        histories = [one.residuals for one in solutions]
+        histories = [one.history for one in solutions]
         raise SolverError(_failure(run, all_found, maxiter, refine), histories)
     return all_found
 
@@ -271,7 +271,7 @@ def _refined(
         found = Solution(
             better.x,
             found.iterations + more.iterations,
-            found.residuals + more.residuals[1:],
+            found.history + more.history[1:],
             better.residual,
             better.residual <= tolerance,
             found.check_interval,

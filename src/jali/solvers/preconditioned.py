@@ -36,7 +36,9 @@ class PreconditionedCG(Krylov):
             self.p, self.q, self.z = (self.vectors.like(self.b) for _ in range(3))
         self.precondition(self.r, self.z)
         self.vectors.update([(self.p, 0, [(1, self.z)])])
-        return [rr, np.real(self.vectors.inner(self.z, self.r))]
+        rho = np.asarray(np.real(self.vectors.inner(self.z, self.r)), float)
+        self._refuse("<M r, r>", "M", rho)
+        return [rr, rho]
 
     def step(self, rr: Any, rho: Any) -> tuple[list[Any], list[Any], list[Any]]:
         size, tolerance = self.size, self.tolerance
@@ -48,17 +50,22 @@ class PreconditionedCG(Krylov):
         beta = computed(_weight, alpha, self.inner(self.z, self.q).real, rho, rr, size, tolerance)
         again = self.inner(self.z, self.r).real
         self.update((self.p, beta, [(1, self.z)]))
-        return [new, computed(kept, again, rho, rr, size, tolerance)], [new], [rho, curvature]
+        again = computed(kept, again, rho, rr, size, tolerance)
+        # what is watched is of this step, so not the rho that it began with
+        return [new, again], [new], [curvature, again]
 
     def check(self, *watched: np.ndarray) -> None:
-        rho, curvature = watched
-        for what, of, value in (("<M r, r>", "M", rho), ("p^dagger A p", "the operator", curvature)):
-            self.refuse_bad(what, value, of)
-            if np.any(wrong := self.going & (value <= 0)):
-                raise self.error(
-                    wrong,
-                    f"{what} is not positive: {of} is singular, not positive definite or not Hermitian; {NORMAL}",
-                )
+        curvature, rho = watched
+        self._refuse("p^dagger A p", "the operator", curvature)
+        self._refuse("<M r, r>", "M", rho)
+
+    def _refuse(self, what: str, of: str, value: np.ndarray) -> None:
+        self.refuse_bad(what, value, of)
+        if np.any(wrong := self.going & (value <= 0)):
+            raise self.error(
+                wrong,
+                f"{what} is not positive: {of} is singular, not positive definite or not Hermitian; {NORMAL}",
+            )
 
     def cause(self) -> str:
         return self.cause_of_hermitian()

@@ -21,20 +21,20 @@ NORMAL = "solve A^dagger A x = A^dagger b instead"
 class Solution:
     """The result of a solver.
 
-    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
-    |b - A x| / |b| computed from x. In exact arithmetic the last of `residuals` equals `residual`. `check_interval` is after
-    how many iterations the host checked: 1 where they were not recorded. `seconds` is the time of the solve, and `flops` the floating-point operations of its
+    `x` is the solution. `history` holds |r| / |b| before the first and after each iteration, by the recursion; `residual` is
+    |b - A x| / |b| computed from x. In exact arithmetic the last of `history` equals `residual`. `check_interval` is after
+    how many iterations the host checked: 1 where they were not recorded. `time` is that of the solve, in seconds, and `flops` the floating-point operations of its
     iterations on all ranks, as kernels count them, of a batch those of all members; None where nothing was recorded. `heavy_quark` is that
     residual, where it was asked for (`Shared`).
     """
 
     x: Any
     iterations: int
-    residuals: list[float]
+    history: list[float]
     residual: float
     converged: bool
     check_interval: int = 1
-    seconds: float = 0.0
+    time: float = 0.0
     flops: int | None = None
     heavy_quark: float | None = None
 
@@ -44,7 +44,7 @@ class Solution:
             import matplotlib.pyplot as plt
 
             axes = plt.figure().add_subplot()
-        axes.semilogy(range(len(self.residuals)), self.residuals)
+        axes.semilogy(range(len(self.history)), self.history)
         axes.set(xlabel="iteration", ylabel="|r| / |b|")
         return axes
 
@@ -55,16 +55,14 @@ class Solution:
     def _repr_html_(self) -> str:
         """What a notebook shows, with every tenth residual."""
         history = [
-            f"{k:6}  {r:.3e}"
-            for k, r in enumerate(self.residuals)
-            if k % 10 == 0 or k == len(self.residuals) - 1
+            f"{k:6}  {r:.3e}" for k, r in enumerate(self.history) if k % 10 == 0 or k == len(self.history) - 1
         ]
         rows = {
             "solution": _shown(self.x),
             "converged": "yes" if self.converged else "no",
             "iterations": self.iterations,
             "residual |b - A x| / |b|": f"{self.residual:.3e}",
-            "time": time_text(self.seconds),
+            "time": time_text(self.time),
         }
         return facts("Solution", rows, {"residuals by iteration": "\n".join(history)})
 

@@ -123,7 +123,9 @@ def tune_solver(
     path = _path(output)
     if path is not None:
         if not path.parent.is_dir():
-            raise ParameterError(f"tune_solver: {shown(str(path))} cannot be written: its folder is not there")
+            raise ParameterError(
+                f"tune_solver: {shown(str(path))} cannot be written: its folder is not there"
+            )
         if not force:
             _refuse_known(path, conditions)
     trial = _Trial(facts, int(rounds), callback)

@@ -62,7 +62,7 @@ def test_solves_of_a_batch_are_graphs_with_the_bits_of_the_host(precision, devic
         b = batch_of([filled(lattice, Spinor(2), k, precision=precision) for k in range(2)])
         solved = cg(E.normal, E.adjoint(E.prepare(b)), rtol=1e-4, check_interval=check_interval)
         assert solved[0].check_interval == check_interval
-        found.append([(one.residuals, one.x[...].tobytes()) for one in solved.members])
+        found.append([(one.history, one.x[...].tobytes()) for one in solved.members])
     assert found[0] == found[1] == found[2]
 
 

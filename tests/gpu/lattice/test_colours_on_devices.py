@@ -86,7 +86,7 @@ def test_even_odd_solves_have_the_history_of_the_host(precision, device):
         E = WilsonDirac(GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1), 0.4).even_odd()
         b = filled(lattice, Spinor(3), precision=precision, boundary={3: "antiperiodic"})
         found = cg(E.normal, E.adjoint(E.prepare(b)), rtol=1e-8 if precision == "float64" else 1e-4)
-        histories.append((found.residuals, E.reconstruct(found.x, b)[...].tobytes()))
+        histories.append((found.history, E.reconstruct(found.x, b)[...].tobytes()))
     assert histories[0] == histories[1]
 
 

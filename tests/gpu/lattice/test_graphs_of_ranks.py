@@ -123,7 +123,7 @@ def solved(kind, element, precision, check_interval):
     found = cg(
         operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, check_interval=check_interval
     )
-    return found.residuals, found.residual, found.x[...].tolist(), found.check_interval
+    return found.history, found.residual, found.x[...].tolist(), found.check_interval
 
 
 @pytest.mark.short(2)
@@ -142,7 +142,7 @@ def wilson(kind):
     U = GaugeField(lattice, SU(3)).hot_start(seed=1)
     b = random_field(lattice, Spinor(3))
     found = cg(WilsonDirac(U, 0.3).normal, b, rtol=1e-08)
-    return found.residuals, found.x[...].tolist(), found.check_interval
+    return found.history, found.x[...].tolist(), found.check_interval
 
 
 def test_wilson_operator_in_a_graph():

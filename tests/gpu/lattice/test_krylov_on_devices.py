@@ -53,7 +53,7 @@ def test_solves_have_the_history_of_the_host(name, batch, device):
         one = SOLVERS[name](D.normal if name in ("minres", "cg") else D, b, rtol=1e-9, **options)
         members = one.members if batch else [one]
         return (
-            [(m.residuals, m.residual, m.iterations) for m in members],
+            [(m.history, m.residual, m.iterations) for m in members],
             one.x[...].tobytes(),
             members[0].check_interval,
         )
@@ -71,6 +71,6 @@ def test_defect_correction_has_the_bits_of_the_host(device):
         E = WilsonDirac([u.like(precision="float32", storage="float16").assign(u) for u in D.links], 0.4)
         low = b.like(precision="float32", storage="fixed16")
         one = defect_correction(D, b, lambda r: cgnr(E, r, rtol=1e-2), like=low)
-        return one.residuals, one.iterations, one.x[...].tobytes()
+        return one.history, one.iterations, one.x[...].tobytes()
 
     assert found(device) == found("cpu")

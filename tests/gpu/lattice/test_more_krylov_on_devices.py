@@ -51,7 +51,7 @@ def test_solves_have_the_history_of_the_host(name, batch, device):
         one = SOLVERS[name](D if name == "schwarz" else D.normal, b, rtol=1e-6, **M, **options)
         members = one.members if batch else [one]
         return (
-            [(m.residuals, m.residual, m.iterations) for m in members],
+            [(m.history, m.residual, m.iterations) for m in members],
             one.x[...].tobytes(),
             members[0].check_interval,
         )

@@ -33,7 +33,7 @@ def test_solutions_have_the_bits_of_the_host(device):
             b = right_hand_side(kind)
             found = multishift_cg(lambda p, q: helmholtz(q, p, 0.1), b, shifts, check_interval=check_interval)
             assert found[0].check_interval == (check_interval or (1 if kind == "cpu" else 8))
-            results.append([(one.residuals, one.residual, one.x[...].tolist()) for one in found.solutions])
+            results.append([(one.history, one.residual, one.x[...].tolist()) for one in found.solutions])
         assert all(other == results[0] for other in results[1:])
 
 

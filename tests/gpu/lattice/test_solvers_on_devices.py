@@ -59,7 +59,7 @@ def test_histories_are_those_of_the_host(element, precision, device):
         b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
         found = cg(operator(0.1), b, rtol=tolerance, check_interval=check_interval)
         assert found.check_interval == (check_interval or krylov.TOGETHER)
-        results.append((found.residuals, found.residual, found.x[...].tolist()))
+        results.append((found.history, found.residual, found.x[...].tolist()))
     assert all(other == results[0] for other in results[1:])
 
 
@@ -111,10 +111,10 @@ def test_mistakes_are_found_in_the_iteration_that_made_them(device):
 def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     def run():
         found = cg(operator(0.2), random_field(Lattice(6, 4, device="cuda"), Complex()))
-        return found.check_interval, found.residuals
+        return found.check_interval, found.history
 
     use_fake_gpus(monkeypatch, 2)
-    alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).residuals
+    alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).history
     assert jali.virtual_ranks(2, run) == [(krylov.TOGETHER, alone)] * 2
 
 
@@ -153,10 +153,10 @@ def test_devices_of_several_ranks_give_the_inner_product_too(monkeypatch):
         psi = random_field(Lattice(4, 2, 4, 2, device="cuda"), Spinor(2))
         U = GaugeField(psi.lattice, SU(2)).hot_start(seed=1)
         out, number = WilsonDirac(U, 0.3).normal_inner(psi)
-        return number, inner(psi, out), cg(WilsonDirac(U, 0.3).normal, psi, rtol=1e-8).residuals
+        return number, inner(psi, out), cg(WilsonDirac(U, 0.3).normal, psi, rtol=1e-8).history
 
     use_fake_gpus(monkeypatch, 2)
     (one, two, history), (again, *_) = jali.virtual_ranks(2, run)
     assert one == two == again
     U = GaugeField(Lattice(4, 2, 4, 2), SU(2)).hot_start(seed=1)
-    assert cg(WilsonDirac(U, 0.3).normal, random_field(U.lattice, Spinor(2)), rtol=1e-8).residuals == history
+    assert cg(WilsonDirac(U, 0.3).normal, random_field(U.lattice, Spinor(2)), rtol=1e-8).history == history
