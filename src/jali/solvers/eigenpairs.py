@@ -16,10 +16,9 @@ import numpy as np
 from jali.errors import FileFormatError, ParameterError
 from jali.files import value_shown
 from jali.solvers.eigs import Eigenpair
-from jali.solvers.operators import adjoint_into_of, digest_of, digests_agree, has_batch, into_of
-from jali.solvers.subspaces import add, inner_products, operations
-from jali.vectors import Vectors, vectors_of
-from jali.vectors.arrays import PRECISIONS
+from jali.solvers.operators import adjoint_into_of, digest_of, digests_agree, into_of
+from jali.solvers.subspaces import add, inner_products, meeting, operations
+from jali.vectors import vectors_of
 
 _STATE, _NAME = "eigenpairs", "v"  # in files
 _ARRAYS = "values", "residuals", "accuracy"
@@ -105,17 +104,12 @@ class Eigenpairs:
         if A is not None:
             found.check(A)
         vectors = [vector(f"{_NAME}{k}") for k in range(count)]
-        found._operations_on(f"{os.fsdecode(path)}: an eigenvector", vectors[0])
+        meeting(f"{os.fsdecode(path)}: an eigenvector", vectors[0], like)
         return replace(found, vectors=vectors)
 
     def check(self, A: Any) -> None:
         """Raises ParameterError where A has another digest than the operator of these pairs: where they are eigenvectors of another gauge configuration."""
-        other = digest_of(A)
-        if not digests_agree(self.digest, other):
-            raise ParameterError(
-                f"these eigenvectors belong to an operator of other links, or other data: their digest is {_shown(self.digest)}, that of the operator "
-                f"{_shown(other)}"
-            )
+        check_digest(self.digest, A)
 
     # ---- deflation -----------------------------------------------------------------------------------------
 
@@ -135,7 +129,7 @@ class Eigenpairs:
             between = b
             b = vectors_of("deflate: b", b).like(b)
             adjoint_into_of("deflate: of", of, vectors_of("deflate: b", b))(between, b)
-        x0 = self._operations_on("deflate: b", b).like(b)
+        x0 = meeting("deflate: b", b, self.vectors[0]).like(b)
         self.correct(b, x0)
         return x0
 
@@ -153,7 +147,7 @@ class Eigenpairs:
 
     def project(self, b: Any) -> Any:
         """The part of b outside of these vectors, b - sum_k v_k <v_k, b>, a new vector. Raises LayoutError, ParameterError as `deflate` does."""
-        y = self._operations_on("project: b", b).copy(b)
+        y = meeting("project: b", b, self.vectors[0]).copy(b)
         self._add_within(b, y, -np.ones(len(self)))
         return y
 
@@ -170,30 +164,16 @@ class Eigenpairs:
         factors = level / self.values - 1
 
         def lift(r: Any, z: Any) -> None:
-            self._operations_on("preconditioner: r", r).update([(z, 0, [(1, r)])])
+            meeting("preconditioner: r", r, self.vectors[0]).update([(z, 0, [(1, r)])])
             self._add_within(r, z, factors)
 
         return lift
 
     def _add_within(self, b: Any, y: Any, factors: np.ndarray) -> None:
         """y += sum_k factors_k v_k <v_k, b>."""
-        of_b = self._operations_on("b", b)
+        of_b = meeting("b", b, self.vectors[0])
         products = inner_products(of_b, self.vectors, b)
         add(of_b, y, (factors * products.T).T, self.vectors)
-
-    def _operations_on(self, name: str, b: Any) -> Vectors:
-        """The operations by which b meets the vectors. Raises ParameterError, LayoutError where it is another kind of vector, or one of another form."""
-        first, vectors = self.vectors[0], vectors_of(name, b)
-        if type(vectors) is not type(vectors_of("an eigenvector", first)):
-            raise ParameterError(
-                f"{name} is a vector of the kind of an eigenvector, {type(first).__name__}, not {type(b).__name__}"
-            )
-        joined = has_batch(first)
-        one = b.members[0] if has_batch(b) and not joined and not isinstance(b, list | tuple) else b
-        if (wanted := vectors.precision(one)) in PRECISIONS and wanted != vectors.precision(first):
-            first = vectors.like(first, wanted)
-        vectors.check(name, one, first)
-        return operations(b) if joined else vectors
 
     # ---- storage -------------------------------------------------------------------------------------------
 
@@ -225,6 +205,16 @@ class Eigenpairs:
             residual = vectors.update([(image, 1, [(-float(value), full)])], norm=True)
             residuals.append(math.sqrt(residual / vectors.norm2(full)))
         return replace(self, vectors=kept, residuals=np.array(residuals), kept_accuracy=self.accuracy)
+
+
+def check_digest(digest: Any, A: Any) -> None:
+    """Raises ParameterError where A has another digest than this one, of the operator of eigenvectors."""
+    other = digest_of(A)
+    if not digests_agree(digest, other):
+        raise ParameterError(
+            f"these eigenvectors belong to an operator of other links, or other data: their digest is {_shown(digest)}, that of the operator "
+            f"{_shown(other)}"
+        )
 
 
 def _shown(digest: Any) -> str:

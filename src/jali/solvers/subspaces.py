@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from jali.errors import ParameterError
 from jali.solvers.operators import has_batch
 from jali.vectors import Vectors, sums, vectors_of
+from jali.vectors.arrays import PRECISIONS
 
 TOGETHER = 8  # vectors that one update adds; fewer go by powers of two, since each number of them is a kernel
 
@@ -22,6 +24,24 @@ def operations(x: Any) -> Vectors:
     if getattr(x, "batch", None) is not None:
         return vectors.of_whole_batch()  # type: ignore[attr-defined]
     return vectors
+
+
+def meeting(name: str, b: Any, of: Any) -> Vectors:
+    """The operations by which b meets vectors of a subspace, of which one is `of`: b may be of another precision and storage, and a batch of such vectors.
+
+    Raises ParameterError, LayoutError, sentences about `name`, where it is another kind of vector, or one of another form.
+    """
+    vectors = vectors_of(name, b)
+    if type(vectors) is not type(vectors_of("a vector of the subspace", of)):
+        raise ParameterError(
+            f"{name} is a vector of the kind of an eigenvector, {type(of).__name__}, not {type(b).__name__}"
+        )
+    joined = has_batch(of)
+    one = b.members[0] if has_batch(b) and not joined and not isinstance(b, list | tuple) else b
+    wanted = vectors.precision(one)
+    alike = vectors.like(of, wanted) if wanted in PRECISIONS and wanted != vectors.precision(of) else of
+    vectors.check(name, one, alike)
+    return operations(b) if joined else vectors
 
 
 def inner_products(vectors: Vectors, xs: Sequence[Any], y: Any) -> np.ndarray:
