@@ -42,7 +42,9 @@ from jali.solvers.solver import check_tolerances
 from jali.vectors import check_alike, vectors_of
 
 LEAST_GAIN = 0.5  # of the true residual, by which a restart has to lower it
-TOGETHER = 16  # iterations of a graph, as long as a step has no more
+TOGETHER = (
+    8  # iterations of a graph, as long as a step has no more: recording them takes as long as some tens
+)
 PATIENCE = 200  # iterations in which the smallest residual falls by a tenth, or a solve has stagnated
 
 
@@ -385,7 +387,7 @@ class Krylov:
 
     def remaining(self) -> float:
         """In how many iterations the recursion is likely to wait, by how fast residuals fell since its last update, or where that was just now in all."""
-        since = self.since if self.iterations - self.since >= TOGETHER else 0
+        since = self.since if self.iterations - self.since >= 2 * TOGETHER else 0
         done = self.iterations - since
         if done < 4 or not self.going.any():
             return math.inf
@@ -585,7 +587,8 @@ def _to_its_end(
     # of graphs on hosts, too: they save what Python does between the kernels of a step
     turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
     ahead = callback is None and shared.save_to is None
-    repeated = _Repetitions(run, turns, check_interval is not None, ahead)
+    records = turns > 1 or (check_interval is None and run.steps > 1 and run.stay and callback is None)
+    repeated = _Repetitions(run, turns, records, check_interval is not None, ahead)
     progress = _Progress(run) if shared.progress else None
     last = np.full(np.shape(run.sizes), math.inf)
     strikes, heavy_quark = 0, None
@@ -649,8 +652,8 @@ class _Repetitions:
     While the host looks at what a graph found, a device already repeats it where that is not near the end, if `ahead`.
     """
 
-    def __init__(self, run: Krylov, turns: int, exactly: bool, ahead: bool):
-        self.run, self.turns, self.exactly, self.ahead = run, turns, exactly, ahead
+    def __init__(self, run: Krylov, turns: int, records: bool, exactly: bool, ahead: bool):
+        self.run, self.turns, self.records, self.exactly, self.ahead = run, turns, records, exactly, ahead
         self.graphs: dict[int, _Repeated] = {}
         self.started: _Repeated | None = None
         self.first = True
@@ -663,16 +666,16 @@ class _Repetitions:
             self._read(self.started, left)
             return
         # what a graph does after the last iteration is lost
-        while not self.exactly and turns > 1 and left < turns * run.steps:
-            turns = max(1, turns // 4)
-        if self.turns > 1 and not self.first and run.iterations + turns * run.steps <= run.maxiter:
+        if not self.exactly and turns > 2 and left < turns * run.steps:
+            turns = 2
+        if self.records and not self.first and run.iterations + turns * run.steps <= run.maxiter:
             try:
                 if turns not in self.graphs:
                     self.graphs[turns] = _Repeated(run, turns)
             except RecordingError:
                 if self.exactly:
                     raise
-                self.turns = 1
+                self.turns, self.records = 1, False
             else:
                 self.graphs[turns].graph.run()
                 self._read(self.graphs[turns], left)
