@@ -12,8 +12,10 @@ from jali import SU, Field, Lattice, ParameterError, Spinor
 from jali.errors import FileFormatError, SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField, stout_smear
+from jali.lattice.vectors import FieldVectors
 from jali.solvers import (
     Inner,
+    Workspace,
     bicgstab,
     bicgstabl,
     block_cg,
@@ -189,3 +191,29 @@ def test_progress_flops_and_unknown_options(capsys, monkeypatch):
     ):
         with pytest.raises(ParameterError, match=match):
             cg(E.normal, b, **options)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "mixed"])
+@pytest.mark.parametrize("name", ["cg", "cgnr", "gcr 4", "bicgstabl"])
+def test_solves_of_a_workspace_have_the_bits_of_others(name, mixed, monkeypatch):
+    solver, A, b, options = problem(name, mixed)
+    recorded, graph = [], FieldVectors.graph
+    monkeypatch.setattr(FieldVectors, "graph", lambda self, *a: recorded.append(1) or graph(self, *a))
+    workspace, found = Workspace(), []
+    others = [b, b.copy(), b.copy()]
+    others[1][1, 0, 0, 0, 1, 1] = others[2][0, 1, 0, 0, 0, 1] = 0.5
+    for k, one in enumerate(others):
+        x0 = None if k < 2 else others[1]
+        alone = solver(A, one, x0, **options)
+        recorded.clear()
+        found.append(solver(A, one, x0, workspace=workspace, **options))
+        assert bool(recorded) == (k == 0)
+        assert found[k].history == alone.history
+        assert np.array_equal(found[k].x[...], alone.x[...])
+    assert not np.array_equal(found[0].x[...], found[1].x[...])
+    with pytest.raises(SolverError):
+        solver(A, others[0], maxiter=2, workspace=workspace, **options)
+    again = solver(A, others[0], workspace=workspace, **options)
+    assert again.history == found[0].history
+    with pytest.raises(ParameterError, match=r"workspace is a jali.solvers.Workspace\(\)"):
+        solver(A, b, workspace=3, **options)

@@ -16,6 +16,7 @@ from jali.solvers.eigenpairs import Eigenpairs
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.fgmres import fgmres
 from jali.solvers.gcr import gcr
+from jali.solvers.krylov import Workspace
 from jali.solvers.lanczos import lanczos
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
@@ -66,6 +67,7 @@ __all__ = [
     "TunedSolver",
     "VectorKind",
     "Vectors",
+    "Workspace",
     "bicgstab",
     "bicgstabl",
     "block_cg",

@@ -97,5 +97,10 @@ def bicgstab(
     """
     check_arguments("bicgstab", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     return solved(
-        BiCGStab(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+        BiCGStab.of_workspace(more, A, b, x0, rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
+        **more,
     )

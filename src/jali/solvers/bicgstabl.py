@@ -164,7 +164,7 @@ def bicgstabl(
             f"bicgstabl: directions is a whole number from 1 to {MOST}, not {value_shown(directions)}"
         )
     return solved(
-        BiCGStabL(A, b, x0, int(directions), rtol, atol, inner),
+        BiCGStabL.of_workspace(more, A, b, x0, int(directions), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

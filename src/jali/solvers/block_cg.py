@@ -247,7 +247,12 @@ def block_cg(
     if columns:
         A, b, x0 = _in_columns(A, b, x0)
     found = solved(
-        BlockCG(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+        BlockCG.of_workspace(more, A, b, x0, rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
+        **more,
     )
     assert isinstance(found, BatchSolution)
     return BatchSolution(list(found.x), found.members) if columns else found

@@ -121,4 +121,11 @@ def cgnr(
         ParameterError, LayoutError, RecordingError: as `cg`.
     """
     check_arguments("cgnr", rtol, atol, maxiter=maxiter, check_interval=check_interval)
-    return solved(CGNR(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more)
+    return solved(
+        CGNR.of_workspace(more, A, b, x0, rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
+        **more,
+    )

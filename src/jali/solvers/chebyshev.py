@@ -220,7 +220,7 @@ def chebyshev(
     """
     check_arguments("chebyshev", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     return solved(
-        Chebyshev(A, b, x0, window, rtol, atol, inner),
+        Chebyshev.of_workspace(more, A, b, x0, window, rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

@@ -93,9 +93,9 @@ def cg(
     """
     check_arguments("cg", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     run = (
-        ConjugateGradients(A, b, x0, rtol, atol, inner)
+        ConjugateGradients.of_workspace(more, A, b, x0, rtol, atol, inner)
         if M is None
-        else PreconditionedCG(A, b, x0, M, rtol, atol, inner)
+        else PreconditionedCG.of_workspace(more, A, b, x0, M, rtol, atol, inner)
     )
     return solved(run, maxiter, must_converge, check_interval, callback, **more)
 
@@ -119,13 +119,17 @@ class ConjugateGradients(Krylov):
     name = "cg"
     watches_positive = True
 
+    def prepare(self, rr: np.ndarray) -> None:
+        self.diagnosis: Diagnosis | None = None
+
     def begin(self, rr: np.ndarray) -> list[Any]:
         if not hasattr(self, "p"):
             self.p = self.vectors.like(self.b)
             self.q = None if is_operator(self.A) else self.vectors.like(self.b)
-            forward = function_of("the operator", self.A, self.q)
+            self.forward = function_of("the operator", self.A, self.q)
             self.apply_inner = apply_inner_of("the operator", self.A, self.vectors, self.q)
-            self.diagnosis = None if np.ndim(rr) else self._diagnosed(forward, float(rr))
+        if self.diagnosis is None and not np.ndim(rr):
+            self.diagnosis = self._diagnosed(float(rr))
         self.vectors.update([(self.p, 0, [(1, self.r)])])
         return [rr]
 
@@ -192,13 +196,15 @@ class ConjugateGradients(Krylov):
         if self.diagnosis is not None and (cause := self.diagnosis.grown(float(self.squares) / self._unit())):
             raise self.error(np.asarray(True), cause, measured=False)
 
-    def _diagnosed(self, forward: Function, rr: float) -> Diagnosis:
+    def _diagnosed(self, rr: float) -> Diagnosis:
         precise = None if self.outer is None else self.outer.b
-        return Diagnosis(forward, self.vectors, self.b, rr / self._unit(), float(self.true_sizes), precise)
+        return Diagnosis(
+            self.forward, self.vectors, self.b, rr / self._unit(), float(self.true_sizes), precise
+        )
 
     def resumed(self) -> None:
         if self.diagnosis is not None:
-            self.diagnosis = self._diagnosed(self.diagnosis.forward, float(self.squares))
+            self.diagnosis = self._diagnosed(float(self.squares))
 
     def cause(self) -> str:
         return "" if self.diagnosis is None else self.diagnosis.slow(float(self.tolerances))

@@ -196,7 +196,7 @@ def fgmres(
     """
     check_arguments("fgmres", rtol, atol, maxiter=maxiter, check_interval=check_interval, restart=restart)
     return solved(
-        FGMRES(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
+        FGMRES.of_workspace(more, A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

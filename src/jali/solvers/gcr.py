@@ -111,7 +111,7 @@ def gcr(
     """
     check_arguments("gcr", rtol, atol, maxiter=maxiter, check_interval=check_interval, restart=restart)
     return solved(
-        GCR(A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
+        GCR.of_workspace(more, A, b, x0, M, min(int(restart), int(maxiter)), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

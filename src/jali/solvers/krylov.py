@@ -70,10 +70,12 @@ class Krylov:
         False  # whether what `check` looks at is positive, not only other than zero
     )
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
+    x: Any
+    r: Any
     flops: float | None = None  # of an iteration, once one has been recorded
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
-        name, self.time_of_start = self.name, time.perf_counter()
+        name = self.name
         if inner is not None and not isinstance(inner, Inner):
             raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
         vectors = vectors_of(f"{name}: b", b)
@@ -86,27 +88,37 @@ class Krylov:
         batch = getattr(b, "batch", None)
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
-        self.vectors, self.batch, self.b = vectors, batch, b  # the recursion's b is scaled below
-        self.of, self.A, self.outer = A, A, None
+        self.vectors, self.batch = vectors, batch
+        self.of, self.A, self.inner_operator = A, A, inner
+        self.outer: Outer | None = None
         self.apply = into_of("the operator", A, vectors)
+        self.stay = vectors.repeats(b)  # numbers are those of a device, or of the host as it keeps them
+        self.graphs: dict[int, Any] = {}  # by the steps that they repeat
+        self.numbers: list[Any] = []
+        self.solve(b, x0, rtol, atol)
+
+    @classmethod
+    def of_workspace(cls, more: dict[str, Any], A: Any, b: Any, x0: Any, *arguments: Any) -> Krylov:
+        """A run with these arguments; that of the last solve where a workspace among the options `more` has one that fits."""
+        workspace = more.get("workspace")
+        if not isinstance(workspace, Workspace):
+            return cls(A, b, x0, *arguments)
+        return workspace.run_of(cls, A, b, x0, *arguments)
+
+    def solve(self, b: Any, x0: Any, rtol: float, atol: float) -> None:
+        """Begins to solve for b, with the vectors that there are from a solve before."""
+        self.time_of_start, self.history = time.perf_counter(), []
+        vectors, self.b = self.vectors, b
         b, x0, size, self.factors = scaled(vectors, b, x0)
         if not np.all(np.isfinite(size)):
             raise self._not_finite(np.asarray(size), b=b)
-        self.b, squares = b, np.square(np.asarray(size))
-        self.stay = vectors.repeats(b)  # numbers are those of a device, or of the host as it keeps them
-        zero = squares == 0
+        squares, zero = np.square(np.asarray(size)), np.square(np.asarray(size)) == 0
         self.sizes = np.sqrt(np.where(zero, 1.0, squares))
         self.true_sizes = self.sizes  # of b; `sizes` are those of b in the recursion's scale
         self.tolerances = np.maximum(rtol, bound(atol, size, self.factors) / self.sizes)
         self.limits = self.tolerances  # below which the recursion waits
         self.complex = bool(np.iscomplexobj(vectors.inner(b, b)))
-        if inner is None:
-            self.x = vectors.like(b) if x0 is None else started(x0, b)
-            self.r = vectors.copy(b)
-        else:
-            self.outer = Outer(self, A, b, x0, inner)
-            self.A, self.apply = inner.A, into_of("the inner operator", inner.A, vectors)
-            self.b = self.r
+        self._take(b, x0)
         rr = squares if x0 is None else self.true_squares()
         if not np.all(np.isfinite(rr)):
             raise self._not_finite(rr, x0=self.solution)
@@ -116,13 +128,36 @@ class Krylov:
         self.counts = np.zeros(np.shape(rr), int)  # iterations of each member
         self.squares = rr  # |r|^2 of the recursion
         self.iterations, self.since = 0, 0  # of all, and when the recursion began
-        self.best, self.improved = self.history[0], 0
-        self.numbers: list[Any] = []
-        self.size, self.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
+        self.best, self.improved, self.stagnates = self.history[0], 0, False
+        if self.graphs:
+            self.set_bounds()
+        else:
+            self.size, self.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
+            if self.outer is not None:
+                self.outer.tolerance = self.kept(self.tolerances)
+        self.prepare(rr)
         if self.outer is not None:
-            self.outer.tolerance = self.kept(self.tolerances)
             rr, _ = self._handed_over(rr)
         self.start(rr)
+
+    def _take(self, b: Any, x0: Any) -> None:
+        """x, and r = b, of vectors that there are, or new ones."""
+        vectors = self.vectors
+        if self.inner_operator is not None:
+            if self.outer is None:
+                self.outer = Outer(self, self.of, b, x0, self.inner_operator)
+                self.A = self.inner_operator.A
+                self.apply = into_of("the inner operator", self.A, vectors)
+            else:
+                self.outer.take(self, b, x0)
+            self.b = self.r
+            return
+        self.b = b
+        if not hasattr(self, "r"):
+            self.x = vectors.like(b) if x0 is None else started(x0, b)
+            self.r = vectors.copy(b)
+        else:
+            vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
 
     # ---- what a solver states ----------------------------------------------------------------------------
 
@@ -139,6 +174,9 @@ class Krylov:
 
     def check(self, *watched: np.ndarray) -> None:
         """Raises SolverError for numbers of a step with which the recursion cannot go on."""
+
+    def prepare(self, rr: np.ndarray) -> None:
+        """Called before the recursion of a solve begins, with |r|^2."""
 
     def cause(self) -> str:
         """Why a solve may have failed, measured after it has; empty where nothing is found."""
@@ -254,7 +292,9 @@ class Krylov:
         else:
             self.size = self.kept(self.sizes)
         self._set_limit(self.kept(self.limits))
-        if self.outer is not None:
+        if self.outer is not None and self.stay:
+            self.outer.tolerance.assign(self.kept(self.tolerances))
+        elif self.outer is not None:
             self.outer.tolerance = self.kept(self.tolerances)
 
     def tighten(self, factors: np.ndarray) -> None:
@@ -643,7 +683,40 @@ def _to_its_end(
             ~converged,
             f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}{beside}",
         )
-    return _solution(run, residuals, converged, heavy_quark, repeated.turns)
+    return _solution(run, residuals, converged, heavy_quark, repeated.turns, shared.workspace is not None)
+
+
+class Workspace:
+    """Vectors, kernels and graphs of a solve of fields, for the next ones with the same operator: `cg(A, b, workspace=workspace)`.
+
+    A solve that follows with the same solver, operator, options and form of b begins at once, with the same bits; another one makes its own. It keeps the
+    vectors of the last solve in memory until it is deleted.
+    """
+
+    def __init__(self) -> None:
+        self._run: Krylov | None = None
+        self._arguments: tuple[Any, ...] = ()
+        self._form: Any = None
+
+    def run_of(self, kind: type[Krylov], A: Any, b: Any, x0: Any, *arguments: Any) -> Krylov:
+        """The run of the last solve, begun again, where it fits; else a new one."""
+        *fixed, rtol, atol, inner = arguments
+        run, self._run = self._run, None  # a solve that fails leaves nothing
+        if (
+            type(run) is kind
+            and run.of == A
+            and run.inner_operator is inner
+            and all(one is other or one == other for one, other in zip(fixed, self._arguments, strict=True))
+            and callable(getattr(b, "is_like", None))
+            and b.is_like(self._form)
+            and (x0 is None or x0.is_like(self._form))
+        ):
+            run.solve(b, x0, rtol, atol)
+        else:
+            run = kind(A, b, x0, *arguments)
+            self._arguments, self._form = tuple(fixed), b
+        self._run = run
+        return run
 
 
 class _Repetitions:
@@ -654,9 +727,9 @@ class _Repetitions:
 
     def __init__(self, run: Krylov, turns: int, records: bool, exactly: bool, ahead: bool):
         self.run, self.turns, self.records, self.exactly, self.ahead = run, turns, records, exactly, ahead
-        self.graphs: dict[int, _Repeated] = {}
+        self.graphs: dict[int, _Repeated] = run.graphs
         self.started: _Repeated | None = None
-        self.first = True
+        self.first = not run.graphs
 
     def iterate(self) -> None:
         """As many steps as there is a graph for. Raises RecordingError where `exactly` so many were to be recorded, and cannot be."""
@@ -715,9 +788,15 @@ class _Progress:
 
 
 def _solution(
-    run: Krylov, residuals: np.ndarray, converged: np.ndarray, heavy_quark: np.ndarray | None, turns: int
+    run: Krylov,
+    residuals: np.ndarray,
+    converged: np.ndarray,
+    heavy_quark: np.ndarray | None,
+    turns: int,
+    keeps: bool,
 ) -> Solution | BatchSolution:
-    x = unscaled(run.vectors, run.x if run.outer is None else run.outer.x, run.factors)
+    x = run.x if run.outer is None else run.outer.x
+    x = unscaled(run.vectors, run.vectors.copy(x) if keeps and not run.factors else x, run.factors)
     history = np.array(run.history)
 
     def one(x: Any, member: Any, count: int) -> Solution:

@@ -78,7 +78,7 @@ def mr(
     if isinstance(omega, bool) or not isinstance(omega, int | float) or not 0 < omega < 2:
         raise ParameterError(f"mr: omega is a number between 0 and 2, not {value_shown(omega)}")
     return solved(
-        MR(A, b, x0, float(omega), rtol, atol, inner),
+        MR.of_workspace(more, A, b, x0, float(omega), rtol, atol, inner),
         maxiter,
         must_converge,
         check_interval,

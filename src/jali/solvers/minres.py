@@ -149,5 +149,10 @@ def minres(
     """
     check_arguments("minres", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     return solved(
-        MINRES(A, b, x0, rtol, atol, inner), maxiter, must_converge, check_interval, callback, **more
+        MINRES.of_workspace(more, A, b, x0, rtol, atol, inner),
+        maxiter,
+        must_converge,
+        check_interval,
+        callback,
+        **more,
     )

@@ -133,7 +133,7 @@ class Outer:
         self.b = b
         self.x = run.vectors.like(b) if x0 is None else started(x0, b)
         self.r = run.vectors.copy(b)
-        self.scale: np.ndarray | None = None
+        self.scale: np.ndarray | None = None  # once the recursion has begun
         self.count = run.vectors.count(b)
         self.strikes = 0
         self.norm_of_A: float | None = None
@@ -149,6 +149,12 @@ class Outer:
             run.vectors.update([(run.x, 0, [(0.0, run.r)])])  # fits both ways
         except (LayoutError, StorageError, TypeError) as error:
             raise type(error)(f"{run.name}: inner: like is a vector of the form of b: {error}") from None
+
+    def take(self, run: Krylov, b: Any, x0: Any) -> None:
+        """Another right-hand side, and where to begin."""
+        self.b, self.scale, self.strikes = b, None, 0
+        run.vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
+        run.vectors.update([(run.x, 0, [(0.0, b)])])
 
     def squares(self, run: Krylov) -> np.ndarray:
         """Adds what the recursion found to x; returns |b - A x|^2."""

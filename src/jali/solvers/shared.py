@@ -26,6 +26,7 @@ class Shared:
       raises an exception.
     - `resume`: such a file. The solve goes on in its direction, with its iterations and residuals; A, b, the tolerance and the format are those of
       before. A file of another b, solver or format is refused.
+    - `workspace`: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator.
     - `progress`: print a line each second, on the first rank.
     """
 
@@ -33,6 +34,7 @@ class Shared:
     deflation: Any = None
     save_to: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
+    workspace: Any = None
     progress: bool = False
 
     @classmethod
@@ -47,6 +49,10 @@ class Shared:
             path = getattr(found, what)
             if path is not None and not isinstance(path, str | os.PathLike):
                 raise ParameterError(f"{name}: {what} is the name of a file, not {value_shown(path)}")
+        if found.workspace is not None and not callable(getattr(found.workspace, "run_of", None)):
+            raise ParameterError(
+                f"{name}: workspace is a jali.solvers.Workspace(), not {value_shown(found.workspace)}"
+            )
         if not isinstance(found.progress, bool):
             raise ParameterError(f"{name}: progress is True or False, not {value_shown(found.progress)}")
         if found.deflation is not None and not callable(getattr(found.deflation, "deflate", None)):
