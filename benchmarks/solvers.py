@@ -38,7 +38,7 @@ from jali.bench.timing import pin
 from jali.fermions import HISQ, WilsonDirac, hisq_links
 from jali.gauge import GaugeField, plaquette, plaquette_reference, sweep
 from jali.lattice.vectors import FieldVectors
-from jali.solvers import Inner, cg, lanczos, multishift_cg
+from jali.solvers import Inner, Workspace, cg, lanczos, multishift_cg
 
 ANTIPERIODIC = {3: "antiperiodic"}
 MASS = -1.9  # of random links, on which the pion is massless at -2
@@ -318,8 +318,9 @@ class Light:
         self.mass = 1 / (2 * kappa) - U.lattice.ndim
         self.E = WilsonDirac(stored(U, "float64"), self.mass).even_odd()
         self.b = self.right_hand_sides(None)
-        self.warm(cg, self.E.normal, self.b)
-        self.plain, self.found = self.time(cg, self.E.normal, self.b)
+        kept = {"workspace": Workspace()}  # as solves of many right-hand sides have it
+        self.warm(cg, self.E.normal, self.b, **kept)
+        self.plain, self.found = self.time(cg, self.E.normal, self.b, **kept)
         self.say(f"cg in float64 {self.plain:8.4f} s, {self.found.iterations} iterations")
 
     def right_hand_sides(self, batch: int | None) -> Field:
@@ -353,8 +354,9 @@ class Light:
 
     def mixed(self, name: str) -> dict[str, float]:
         inner, _ = inner_solve(self.U, name, self.mass, self.b)
-        self.warm(cg, self.E.normal, self.b, inner=inner)
-        seconds, found = self.time(cg, self.E.normal, self.b, inner=inner)
+        kept = {"inner": inner, "workspace": Workspace()}
+        self.warm(cg, self.E.normal, self.b, **kept)
+        seconds, found = self.time(cg, self.E.normal, self.b, **kept)
         more = found.iterations / self.found.iterations
         self.say(
             f"mixed with {name} {seconds:8.4f} s, {found.iterations} iterations: {self.plain / seconds:.2f} times as fast, aim 2.5; {more:.3f} times the iterations, aim 1.15"
@@ -367,12 +369,11 @@ class Light:
     def together(self, what: str, A: Any, many: Field, aim: float, **options: Any) -> dict[str, float]:
         """All members of a batch at once beside one after the other."""
         singles = [many.members[k].copy() for k in range(many.batch)]
-        self.warm(cg, A, many, **options)
-        self.warm(cg, A, singles[0], **options)
-        at_once, found = self.time(cg, A, many, rounds=1, **options)
-        in_turn, _ = self.time(
-            lambda **options: [cg(A, one, **options) for one in singles], rounds=1, **options
-        )
+        several, each = (options | {"workspace": Workspace()} for _ in range(2))
+        self.warm(cg, A, many, **several)
+        self.warm(cg, A, singles[0], **each)
+        at_once, found = self.time(cg, A, many, rounds=1, **several)
+        in_turn, _ = self.time(lambda **more: [cg(A, one, **more) for one in singles], rounds=1, **each)
         self.say(
             f"{what}, {many.batch} at once {at_once:8.4f} s, in turn {in_turn:8.4f} s, {found.iterations} iterations: {in_turn / at_once:.2f} times as fast, aim {aim:g}"
         )
@@ -428,11 +429,13 @@ class Light:
             f"{pairs.values[0]:.4g} to {pairs.values[-1]:.4g}, residuals to {pairs.residuals.max():.1e}"
         )
 
+        kept = {"workspace": Workspace()}
+
         def deflated(**options: Any) -> Any:
             return cg(A, self.b, pairs.deflate(self.b), **options)
 
-        self.warm(deflated)
-        seconds, found = self.time(deflated)
+        self.warm(deflated, **kept)
+        seconds, found = self.time(deflated, **kept)
         self.say(
             f"deflated by {count} eigenvectors {seconds:8.4f} s, {found.iterations} iterations: {self.plain / seconds:.2f} times as fast, aim 4"
         )
