@@ -103,7 +103,7 @@ def test_tolerances_mean_the_same_in_all_linear_solvers() -> None:
     for solve in (cg, lambda *given, **named: CG(A).solve(*given[1:], **named)):
         for x0 in (None, np.ones(20)):
             found = solve(A, b, x0, rtol=1e-3)
-            history = getattr(found, "residuals", None) or np.divide(found.cost, size)
+            history = getattr(found, "history", None) or np.divide(found.cost, size)
             assert history[-1] <= 1e-3 < history[-2]
             assert np.linalg.norm(b - a @ found.x) <= 1.001e-3 * size
             found = solve(A, b, x0, rtol=0, atol=1e-5)

@@ -193,7 +193,7 @@ class Eigenpairs:
         )
         return replace(found, applications=self.applications + len(self))
 
-    def stored_by(self, zeros: Callable[[], Any], apply: Callable[[Any, Any], object]) -> Eigenpairs:
+    def stored_by(self, zeros: Callable[[], Any], of_A: Callable[[Any, Any], object]) -> Eigenpairs:
         """As `stored`, in vectors of zeros, with a function that writes A p into q."""
         vectors, kept, residuals = operations(self.vectors[0]), [], []
         full, image = vectors.stored(self.vectors[0]), vectors.stored(self.vectors[0])
@@ -201,7 +201,7 @@ class Eigenpairs:
             kept.append(zeros())
             vectors.update([(kept[-1], 0, [(1, x)])])
             vectors.update([(full, 0, [(1, kept[-1])])])
-            apply(full, image)
+            of_A(full, image)
             residual = vectors.update([(image, 1, [(-float(value), full)])], norm=True)
             residuals.append(math.sqrt(residual / vectors.norm2(full)))
         return replace(self, vectors=kept, residuals=np.array(residuals), kept_accuracy=self.accuracy)
