@@ -107,7 +107,7 @@ def test_tolerances_mean_the_same_in_all_linear_solvers() -> None:
             assert history[-1] <= 1e-3 < history[-2]
             assert np.linalg.norm(b - a @ found.x) <= 1.001e-3 * size
             found = solve(A, b, x0, rtol=0, atol=1e-5)
-            history = np.array(getattr(found, "residuals", found[2] if isinstance(found, tuple) else None))
+            history = np.array(getattr(found, "history", found[2] if isinstance(found, tuple) else None))
             assert np.linalg.norm(b - a @ found.x) <= 1.001e-5
             assert history[-2] * (size if solve is cg else 1) > 1e-5
     for x0 in (None, np.ones(20)):

@@ -84,8 +84,8 @@ class Harvest:
         products = inner_products(of_r, self.vectors, r)
         add(of_r, x, agreed(of_r.ranks(r), np.linalg.solve(self.H, products)), self.vectors)
 
-    def take(self, candidates: Sequence[tuple[float, Any]], apply: Callable[[Any, Any], object]) -> None:
-        """Adds what is new in these vectors, which have such Ritz values, where it is an approximate eigenvector of such a value, too. `apply` writes A p
+    def take(self, candidates: Sequence[tuple[float, Any]], of_A: Callable[[Any, Any], object]) -> None:
+        """Adds what is new in these vectors, which have such Ritz values, where it is an approximate eigenvector of such a value, too. `of_A` writes A p
         into q, and is called once for each."""
         for value, y in candidates[: self.most - len(self)]:
             vectors = operations(y)
@@ -97,7 +97,7 @@ class Harvest:
                 continue
             vectors.update([(y, 1 / left, [])])
             image = vectors.like(y)
-            apply(y, image)
+            of_A(y, image)
             self.applications += 1
             column = inner_products(vectors, [*self.vectors, y], image)
             outside = vectors.norm2(image) - float(np.sum(np.abs(column) ** 2))
