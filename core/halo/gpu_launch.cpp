@@ -192,8 +192,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     // Beside an exchange some blocks start late; their work must be less than a whole wave's.
     const bool beside_exchange = phase == Phase::bulk;
     if (d.sums.in_kernel_reduction) { // each adds to the device's words
-        // Blocks that read neighbours find them in a cache that they share as long as they are near one another: those that begin one after
-        // the other are, those that each take many tiles drift apart.
+        // Blocks that read neighbours find them in a cache that they share as long as they are near one
+        // another: those that begin one after the other are, those that each take many tiles drift apart.
         const bool of_neighbours = std::ranges::any_of(d.reads, [](const LaunchRead& read) {
             return std::ranges::any_of(read.offset, [](int step) { return step != 0; });
         });

@@ -17,7 +17,8 @@ class LaunchCounters {
     LaunchCounters(std::shared_ptr<Gpu> gpu, int count); // all 0; gpu: null on the host
     std::vector<std::int64_t> values() const;            // on a device, after its work so far
     // Of several, waiting once.
-    static std::vector<std::vector<std::int64_t>> values_of(const std::vector<const LaunchCounters*>& several);
+    static std::vector<std::vector<std::int64_t>>
+    values_of(const std::vector<const LaunchCounters*>& several);
     void set(const std::vector<std::int64_t>& values);
     void add(const std::vector<std::int64_t>& values); // on the host: what a worker has counted
     void clear(int k);                                 // makes one of them 0

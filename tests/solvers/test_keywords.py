@@ -50,7 +50,7 @@ FOREIGN = set(ELSEWHERE) - {
     "limit",
     "iterations",
 }
-BY_RULES = (
+BY_RULES = ("SolverChoice", 
     "choose",
     "solve",
     "tune_solver",

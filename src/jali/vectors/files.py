@@ -26,7 +26,7 @@ def write_boxes(
     """Writes boxes of arrays of these extents, of which this rank has those from `origin` on. Raises what `jali.io.write_checkpoint` does."""
     shape = next(iter(parts.values())).shape
     io.write_checkpoint(
-        path, extents[::-1], io.Box(origin[::-1], shape[::-1]), parts, state=state, ranks=ranks
+        path, extents[::-1], io.Box(tuple(origin[::-1]), tuple(shape[::-1])), parts, state=state, ranks=ranks
     )
 
 

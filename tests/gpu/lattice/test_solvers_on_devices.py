@@ -78,7 +78,9 @@ def test_an_iteration_is_the_operator_and_four_launches(device, monkeypatch, apa
     found = cg(D.normal, b, rtol=1e-08)
     assert found.residual < 1e-7
     graph = graphs[0]
-    assert graph.operations == krylov.TOGETHER * (2 + 4 + apart) + 1  # |r|^2 is carried to the next repetition
+    assert (
+        graph.operations == krylov.TOGETHER * (2 + 4 + apart) + 1
+    )  # |r|^2 is carried to the next repetition
 
 
 def test_operators_that_need_the_host_are_looked_at_in_every_iteration(device):
