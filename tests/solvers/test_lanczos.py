@@ -114,6 +114,14 @@ def test_a_polynomial_has_the_same_eigenvalues_in_fewer_steps(which):
     assert steps[3] <= steps[2] < steps[0]
 
 
+def test_the_tolerance_falls_while_copies_are_found():
+    """The first search sees one of each, so that the largest of them is much larger than in the end; what it left then has a residual too large."""
+    M = with_spectrum(np.sort(np.repeat(2.0 ** np.arange(14), 5)))
+    for options in ({"space": 20}, {"block": 2}):
+        pairs = lanczos(OfMatrix(M), np.zeros(70, complex), 10, rtol=1e-6, maxiter=2000, **options)
+        check(pairs, M, [1.0] * 5 + [2.0] * 5, rtol=1e-6)
+
+
 def test_a_polynomial_finds_multiplicities():
     M = with_spectrum([0.1] * 3 + [0.2] * 2 + [0.3] + [1 + 0.01 * k for k in range(80)])
     pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), 6, degree=6, window=(0.9, 2.0))

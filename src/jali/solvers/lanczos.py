@@ -323,7 +323,7 @@ class _Search:
         self.done, self.filled, self.steps = 0, 0, 0
         self.given = 0  # vectors that began the search
         self.lost, self.locked = np.zeros(0), np.zeros(0, bool)
-        self.theta, self.estimates = np.zeros(0), np.zeros(0)
+        self.theta, self.estimates, self.outside = np.zeros(0), np.zeros(0), np.zeros(0)
         self.S = np.zeros((0, 0))
         self.scale, self.size = 0.0, 0.0
         self.strictness = STRICTNESS
@@ -552,7 +552,7 @@ class _Search:
     # ---- Ritz pairs --------------------------------------------------------------------------------------
 
     def _diagonalise(self) -> None:
-        """Ritz values, ascending, coefficients of their vectors, and |A v - theta v| of each."""
+        """Ritz values, ascending, coefficients of their vectors, and |A v - theta v| of each, as far as it may fall, and what has been lost."""
         n = self.done
         T = self.sign * self.H[:n, :n]
         T = (T + T.conj().T) / 2
@@ -564,9 +564,8 @@ class _Search:
         theta = np.concatenate([theta, T[locked, locked].real])
         order = np.argsort(theta, kind="stable")
         self.theta, self.S = theta[order], np.ascontiguousarray(self.S[:, order])
-        self.estimates = np.sqrt(
-            np.sum(np.abs(self._couplings()) ** 2, axis=0) + self.lost**2 @ np.abs(self.S) ** 2
-        )
+        self.estimates = np.sqrt(np.sum(np.abs(self._couplings()) ** 2, axis=0))
+        self.outside = np.sqrt(self.lost**2 @ np.abs(self.S) ** 2)
 
     def _couplings(self) -> np.ndarray:
         """What images of Ritz vectors have of the vectors of the queue."""
@@ -577,10 +576,11 @@ class _Search:
         done, queue = self.done, self.filled - self.done
         k = self.count + max(1, (self.space - self.count) // 2)
         k = min(k + (self.space - k) % self.operator.block, done)  # what follows are whole blocks
-        couplings, lost = self._couplings()[:, :k], np.sqrt(self.lost**2 @ np.abs(self.S[:, :k]) ** 2)
+        couplings, lost = self._couplings()[:, :k], self.outside[:k].copy()
         locked = self.estimates[: self.count] <= LOCKED * self._bounds(self.theta[: self.count])
         locked = np.append(locked, np.zeros(max(0, k - self.count), bool))[:k]
-        lost[locked], couplings[:, locked] = self.estimates[:k][locked], 0
+        lost[locked] = np.hypot(lost, self.estimates[:k])[locked]
+        couplings[:, locked] = 0
         self._keep(k)
         self.lost, self.locked = lost, locked
         for at in range(queue if k < done else 0):
@@ -605,7 +605,7 @@ class _Search:
         self.theta = self.theta[:k]
         self.H[...] = 0
         self.H[range(k), range(k)] = self.sign * self.theta
-        self.lost, self.locked = self.estimates[:k], np.zeros(k, bool)
+        self.lost, self.locked = np.hypot(self.estimates, self.outside)[:k], np.zeros(k, bool)
 
     # ---- what is asked of them ---------------------------------------------------------------------------
 
