@@ -233,6 +233,20 @@ def convergence() -> Figure:
     return figure
 
 
+def eigenvalues() -> Figure:
+    figure, panels = axes(2, sharex=True)
+    for axis, charge in zip(panels, ("1", "2"), strict=True):
+        found, _ = run("eigenvalues.py", "--charge", charge, "--extent", "6")
+        modes = [(m, *mode) for m, flow in zip(found["masses"], found["flow"], strict=True) for mode in flow]
+        m, values, chirality = np.array(modes).T
+        points = axis.scatter(m, values, c=chirality, cmap="coolwarm", vmin=-1, vmax=1, s=14)
+        axis.axhline(0, color=REFERENCE, linewidth=0.8)
+        axis.set(title=f"charge {charge}", xlabel="mass")
+    panels[0].set_ylabel("eigenvalues of γ₅ D")
+    figure.colorbar(points, ax=panels, label="chirality")
+    return figure
+
+
 def replicas() -> Figure:
     found, _ = run("replicas.py", "--sweeps", "20000")
     figure, panels = axes(2)
@@ -398,6 +412,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "wilson_cg.py": wilson_cg,
     "dirac_operator.py": dirac_operator,
     "convergence.py": convergence,
+    "eigenvalues.py": eigenvalues,
     "free_pion.py": free_pion,
     "pion_from_file.py": pion_from_file,
     "pion_from_ensemble.py": pion,

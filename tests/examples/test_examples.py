@@ -37,6 +37,7 @@ LONG = (
 EXPECTED = {
     "convergence": r"even-odd +\d+ applications .*\nCGNR in 16 bits +5\d\d applications  residual \d\.\de-1[12]",
     "dirac_operator": r"asymmetric +2\d iterations.*\nsymmetric +2\d iterations",
+    "eigenvalues": r"(.*chirality -1\.00.*\n){5}.*\n1 modes of chirality -1 cross zero; the charge of the links is 0\.95",
     "free_pion": r"staggered +C\(1\.\.4\) = 0\.487732 .* \d\.\de-1[3-7]",
     "gradient_flow": r"t0 / a\^2 = 1\.\d+",
     "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
