@@ -31,14 +31,21 @@ def ratio(above: Any, below: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     return where(going(rr, size, tolerance) & (abs(below) > 0), above / below, 0.0)
 
 
+def over(value: Any, real: Any) -> Any:
+    """value / real, with the bits of numbers of a device: NumPy divides complex numbers by real ones as by complex ones."""
+    if isinstance(value, np.ndarray | np.generic) and np.iscomplexobj(value):
+        return value.real / real + 1j * (value.imag / real)
+    return value / real
+
+
 def part(product: Any, square: Any) -> Any:
     """product / square, zero where the square is."""
-    return where(square > 0, product / square, 0.0)
+    return where(square > 0, over(product, square), 0.0)
 
 
 def length(product: Any, square: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     """product / square, zero where the square is, or a member has converged."""
-    return where(going(rr, size, tolerance) & (square > 0), product / square, 0.0)
+    return where(going(rr, size, tolerance) & (square > 0), over(product, square), 0.0)
 
 
 def if_going(value: Any, rr: Any, size: Any, tolerance: Any) -> Any:
