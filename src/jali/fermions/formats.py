@@ -20,7 +20,7 @@ from jali.codegen.storage_formats import FORMATS
 from jali.errors import LayoutError, RecordingError
 from jali.files import value_shown
 from jali.lattice.field import Field, precision_named
-from jali.lattice.overflow import raise_if_found, unreported
+from jali.lattice.overflow import raise_if_found, raise_on_all_ranks, unreported
 from jali.lattice.sites import site_function
 
 USUAL_ENDINGS = ("12", "4")  # of unitary links whose storage is named without one: SU(3), SU(2)
