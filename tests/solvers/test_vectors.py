@@ -205,6 +205,60 @@ def test_random_vectors_are_the_same_on_any_number_of_ranks():
     assert vectors.random(np.zeros(3), 1).tolist() != vectors.random(np.zeros(3), 2).tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("kind", ["field", "half field", "array", "list"])
+def test_sums_of_several_vectors_are_those_of_one_after_the_other(kind, dtype):
+    lattice, element = Lattice(4, 4), Complex() if dtype == "complex128" else Real()
+    like = {
+        "field": lambda: Field(lattice, element),
+        "half field": lambda: Field(lattice, element, "float32", over=jali.EVEN),
+        "array": lambda: np.zeros((2, 3), dtype),
+        "list": lambda: [Field(lattice, element), np.zeros(3, dtype)],
+    }[kind]()
+    of_like = vectors_of("x", like)
+
+    def numbers(x):
+        return np.concatenate([np.ravel(part[...]) for part in (x if isinstance(x, list) else [x])])
+
+    xs = of_like.several(like, 37)
+    for k, x in enumerate(xs):
+        of_like.update([(x, 0, [(1, vectors.random(like, k))])])
+    y, rng = vectors.random(like, 100), np.random.default_rng(1)
+    X, accuracy = np.array([numbers(x) for x in xs]), 1e-5 if kind == "half field" else 1e-13
+    for count in (1, 5, 8, 19, 32, 37):
+        some, c = xs[:count], rng.normal(size=(count, 3))
+        c = c + (1j * rng.normal(size=c.shape) if dtype == "complex128" else 0)
+        assert np.allclose(
+            of_like.inner_products(some, y), X[:count].conj() @ numbers(y), rtol=0, atol=10 * accuracy
+        )
+        for own in (0, 1):
+            z = of_like.copy(y)
+            of_like.add_several(z, c[:, 0], some, own)
+            assert np.allclose(numbers(z), own * numbers(y) + c[:, 0] @ X[:count], rtol=0, atol=20 * accuracy)
+        ys = of_like.several(like, 8)[:3]
+        of_like.combine_several(ys, c, some)
+        assert np.allclose([numbers(z) for z in ys], c.T @ X[:count], rtol=0, atol=20 * accuracy)
+
+
+def test_vectors_of_several_sets_and_single_ones_are_summed():
+    like = Field(Lattice(4, 4), Real())
+    of_like = vectors_of("x", like)
+    first, second, single = of_like.several(like, 8), of_like.several(like, 8), of_like.several(like, 1)
+    mixed = [first[0], first[1], single[0], second[3], second[0], second[1], first[2], second[2]]
+    for k, x in enumerate(mixed):
+        of_like.update([(x, 0, [(1, vectors.random(like, k))])])
+    X, y = np.array([x[...].ravel() for x in mixed]), vectors.random(like, 100)
+    c = np.arange(1.0, 9.0)
+    assert np.allclose(of_like.inner_products(mixed, y), X @ y[...].ravel())
+    expected = y[...].ravel() + c @ X
+    of_like.add_several(y, c, mixed)
+    assert np.allclose(y[...].ravel(), expected)
+    out = of_like.several(like, 2)
+    of_like.combine_several(out, np.array([c, -c]).T, mixed)
+    assert np.allclose(out[0][...].ravel(), c @ X)
+    assert np.allclose(out[1][...].ravel(), -c @ X)
+
+
 def test_another_kind_of_vector_is_one_row(monkeypatch):
     class Boxed:
         def __init__(self, values):

@@ -25,13 +25,14 @@ from jali.vectors.arrays import MISMATCHED, array_stored, random_array, storage_
 from jali.vectors.files import Read, box_reader, write_boxes
 from jali.vectors.protocol import Assignment, Partial, vectors_in
 from jali.vectors.registry import VectorKind, add, check_kinds
+from jali.vectors.sets import OneByOne
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
     return x.leaves() if isinstance(x, StackedDistributedArray) else [x]
 
 
-class DistributedVectors(WithoutGraphs):
+class DistributedVectors(OneByOne, WithoutGraphs):
     """Inner products are one all-reduce, of stacks too; updates communicate nothing."""
 
     def check(self, name: str, x: Any, like: Any) -> None:

@@ -17,6 +17,7 @@ from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.values import where
 from jali.errors import LayoutError, TraceError
 from jali.io import open_checkpoint
+from jali.lattice import vector_sets
 from jali.lattice.algebra import inner, norm2, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
@@ -29,6 +30,7 @@ from jali.lattice.scalars import LocatedArray, Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 from jali.philox import uniform_box
+from jali.vectors import sets
 from jali.vectors.arrays import factor_of, type_in
 from jali.vectors.files import Read
 from jali.vectors.registry import VectorKind, add
@@ -250,6 +252,26 @@ class FieldVectors:
     def combine(self, combinations: Sequence[Combination]) -> None:
         """Linear combinations of members, by matrices: `jali.lattice.member_products` describes them."""
         combine(combinations)
+
+    def several(self, x: Field, count: int) -> list[Field]:
+        """Members of batches of eight."""
+        return vector_sets.several(x, count)
+
+    def inner_products(self, xs: Sequence[Field], y: Field) -> np.ndarray:
+        """Of eight with one kernel."""
+        found = vector_sets.inner_products(xs, y, self.check_interval(y) == 1)
+        return sets.inner_products(self, xs, y) if found is None else found
+
+    def add_several(self, y: Field, factors: np.ndarray, xs: Sequence[Field], own: int = 1) -> None:
+        """Up to 32 with one kernel."""
+        if not vector_sets.add(y, factors, xs, own, self.update):
+            sets.add_several(self, y, factors, xs, own)
+
+    def combine_several(self, ys: Sequence[Field], S: np.ndarray, xs: Sequence[Field]) -> None:
+        """Up to eight of up to 32 with one kernel."""
+        if not vector_sets.combine_sets(ys, S, xs):
+            for y, column in zip(ys, S.T, strict=True):
+                self.add_several(y, column, xs, 0)
 
     def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
         """Of two fields their inner product, which is exact and complete; of a function this rank's part."""

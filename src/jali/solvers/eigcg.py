@@ -28,13 +28,14 @@ from jali.solvers.operators import digest_of, has_batch, into_of, joins_members
 from jali.solvers.recursion import Solution
 from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER, check_tolerances
-from jali.solvers.subspaces import add, agreed, inner_products, meeting, operations
+from jali.solvers.subspaces import agreed, meeting, operations
 
 LEAST_NEW = 0.05  # part of a vector outside of those that are known, below which it is none
 LOW = 0.1  # of the largest Ritz value, above which eigenvalues slow no solve
 MOST_RISE = 2.0  # of a Ritz value, where what is known is taken out of its vector
 INDEPENDENT = 1e-8  # of Ritz vectors of two steps, relative
 ROUNDING = 20  # of eigenvalues, relative to the largest
+TOGETHER = 8  # vectors that are made at a time
 EVERY = 20  # iterations after which it is looked at how much of the residual lies within the harvest
 LEAST_GAIN = 0.5  # of the residual between two deflations, or they become rarer
 
@@ -55,6 +56,7 @@ class Harvest:
         check_tolerances("harvest", accept=accept)
         self.most, self.accept = int(most), float(accept)
         self.vectors: list[Any] = []
+        self._room: list[Any] = []
         self.H = np.zeros((0, 0))
         self.applications = 0
         self.digest: Any = None
@@ -81,8 +83,8 @@ class Harvest:
         if not self.vectors:
             return
         of_r = meeting("deflate: b", r, self.vectors[0])
-        products = inner_products(of_r, self.vectors, r)
-        add(of_r, x, agreed(of_r.ranks(r), np.linalg.solve(self.H, products)), self.vectors)
+        products = of_r.inner_products(self.vectors, r)
+        of_r.add_several(x, agreed(of_r.ranks(r), np.linalg.solve(self.H, products)), self.vectors)
 
     def take(self, candidates: Sequence[tuple[float, Any]], of_A: Callable[[Any, Any], object]) -> None:
         """Adds what is new in these vectors, which have such Ritz values, where it is an approximate eigenvector of such a value, too. `of_A` writes A p
@@ -91,7 +93,7 @@ class Harvest:
             vectors = operations(y)
             for _ in range(2):
                 if self.vectors:
-                    add(vectors, y, -inner_products(vectors, self.vectors, y), self.vectors)
+                    vectors.add_several(y, -vectors.inner_products(self.vectors, y), self.vectors)
             left = math.sqrt(vectors.norm2(y))
             if left < LEAST_NEW:
                 continue
@@ -99,11 +101,15 @@ class Harvest:
             image = vectors.like(y)
             of_A(y, image)
             self.applications += 1
-            column = inner_products(vectors, [*self.vectors, y], image)
+            column = vectors.inner_products([*self.vectors, y], image)
             outside = vectors.norm2(image) - float(np.sum(np.abs(column) ** 2))
             if outside > (self.accept * column[-1].real) ** 2 or column[-1].real > MOST_RISE * value:
                 continue
-            self.vectors.append(y)
+            if len(self) == len(self._room):
+                self._room += vectors.several(y, TOGETHER)
+            kept = self._room[len(self)]
+            vectors.update([(kept, 0, [(1, y)])])
+            self.vectors.append(kept)
             H = np.zeros((len(self), len(self)), np.result_type(self.H, column))
             H[:-1, :-1], H[:, -1], H[-1, :] = self.H, column, column.conj()
             H[-1, -1] = column[-1].real
@@ -124,12 +130,12 @@ class Harvest:
         vectors = operations(self.vectors[0])
         apply = into_of("eigenpairs: A", A, vectors)
         values, S = (agreed(vectors.ranks(self.vectors[0]), found) for found in np.linalg.eigh(self.H))
-        found, residuals, image = [], [], vectors.like(self.vectors[0])
-        for value, column in zip(values[:number], S.T, strict=False):
-            found.append(vectors.like(self.vectors[0]))
-            add(vectors, found[-1], column, self.vectors, own=0)
-            apply(found[-1], image)
-            residual = vectors.update([(image, 1, [(-float(value), found[-1])])], norm=True)
+        found, residuals = vectors.several(self.vectors[0], number), []
+        vectors.combine_several(found, S[:, :number], self.vectors)
+        image = vectors.like(self.vectors[0])
+        for value, y in zip(values[:number], found, strict=True):
+            apply(y, image)
+            residual = vectors.update([(image, 1, [(-float(value), y)])], norm=True)
             residuals.append(math.sqrt(residual))
         rounding = ROUNDING * vectors.epsilon(found[0]) * float(np.abs(values).max())
         return Eigenpairs(
@@ -270,7 +276,7 @@ class EigCG(ConjugateGradients):
             if self.filled == self.window:
                 self._shrink()
             if self.filled == len(self.V):
-                self.V.append(self.vectors.like(self.r))
+                self.V += self.vectors.several(self.r, TOGETHER)
             self.vectors.update([(self.V[self.filled], 0, [(1 / math.sqrt(float(self.squares)), self.r)])])
         return super().step(rr)
 
@@ -284,7 +290,7 @@ class EigCG(ConjugateGradients):
         super().iterate()
         done = self.iterations - self.since
         if self.harvest.vectors and done and done % self.every == 0 and not self.converged:
-            products = inner_products(self.vectors, self.harvest.vectors, self.r)
+            products = self.vectors.inner_products(self.harvest.vectors, self.r)
             if np.linalg.norm(products) > self.restart * math.sqrt(float(self.squares)):
                 self._deflate_again()
 
@@ -307,7 +313,7 @@ class EigCG(ConjugateGradients):
         self.T[n, n] = 1 / length + (self.weight / self.length if self.length else 0.0)
         if self.shrunk is not None:  # A r = A p - beta times the last A p
             self.vectors.update([(self.shrunk, -self.weight, [(1, self.q)])])
-            products = inner_products(self.vectors, self.V[:n], self.shrunk) / math.sqrt(before)
+            products = self.vectors.inner_products(self.V[:n], self.shrunk) / math.sqrt(before)
             self.T[:n, n], self.T[n, :n], self.shrunk = products, products.conj(), None
         elif n:
             self.T[n - 1, n] = self.T[n, n - 1] = -math.sqrt(self.weight) / self.length
@@ -330,11 +336,12 @@ class EigCG(ConjugateGradients):
         values, Z = np.linalg.eigh(Q.conj().T @ self.T[:m, :m] @ Q)
         ranks = self.vectors.ranks(self.r)
         values, S = agreed(ranks, values), agreed(ranks, Q @ Z)
-        self.aside += [self.vectors.like(self.r) for _ in range(len(values) - len(self.aside))]
-        for y, column in zip(self.aside, S.T, strict=False):
-            add(self.vectors, y, column, self.V[:m], own=0)
         k = len(values)
-        self.V[:k], self.aside[:k] = self.aside[:k], self.V[:k]
+        while len(self.aside) < k:
+            self.aside += self.vectors.several(self.r, TOGETHER)
+        self.vectors.combine_several(self.aside[:k], S, self.V[:m])
+        whole = -(-k // TOGETHER) * TOGETHER
+        self.V[:whole], self.aside[:whole] = self.aside[:whole], self.V[:whole]
         self.T[...] = 0
         self.T[range(k), range(k)] = values
         self.filled = k
@@ -352,6 +359,6 @@ class EigCG(ConjugateGradients):
         for value, column in zip(values[: self.pairs], S.T, strict=False):
             if value < LOW * values[-1] and coupling * abs(column[-1]) <= self.harvest.accept * value:
                 y = self.vectors.like(self.r)
-                add(self.vectors, y, column, self.V[:n], own=0)
+                self.vectors.add_several(y, column, self.V[:n], own=0)
                 found.append((float(value), y))
         return found

@@ -17,7 +17,7 @@ from jali.errors import FileFormatError, ParameterError
 from jali.files import value_shown
 from jali.solvers.eigs import Eigenpair
 from jali.solvers.operators import adjoint_into_of, digest_of, digests_agree, into_of
-from jali.solvers.subspaces import add, inner_products, meeting, operations
+from jali.solvers.subspaces import meeting, operations
 from jali.vectors import vectors_of
 
 _STATE, _NAME = "eigenpairs", "v"  # in files
@@ -103,8 +103,12 @@ class Eigenpairs:
         found = cls(vectors=[like], **known)
         if A is not None:
             found.check(A)
-        vectors = [vector(f"{_NAME}{k}") for k in range(count)]
-        meeting(f"{os.fsdecode(path)}: an eigenvector", vectors[0], like)
+        first = vector(f"{_NAME}0")
+        meeting(f"{os.fsdecode(path)}: an eigenvector", first, like)
+        of_first = operations(first)
+        vectors = of_first.several(first, count)
+        for k, x in enumerate(vectors):
+            of_first.update([(x, 0, [(1, vector(f"{_NAME}{k}") if k else first)])])
         return replace(found, vectors=vectors)
 
     def check(self, A: Any) -> None:
@@ -172,8 +176,8 @@ class Eigenpairs:
     def _add_within(self, b: Any, y: Any, factors: np.ndarray) -> None:
         """y += sum_k factors_k v_k <v_k, b>."""
         of_b = meeting("b", b, self.vectors[0])
-        products = inner_products(of_b, self.vectors, b)
-        add(of_b, y, (factors * products.T).T, self.vectors)
+        products = of_b.inner_products(self.vectors, b)
+        of_b.add_several(y, (factors * products.T).T, self.vectors)
 
     # ---- storage -------------------------------------------------------------------------------------------
 
@@ -188,19 +192,17 @@ class Eigenpairs:
         """
         self.check(A)
         vectors = operations(self.vectors[0])
-        found = self.stored_by(
-            lambda: vectors.stored(self.vectors[0], storage), into_of("stored: A", A, vectors)
-        )
+        found = self.stored_by(vectors.stored(self.vectors[0], storage), into_of("stored: A", A, vectors))
         return replace(found, applications=self.applications + len(self))
 
-    def stored_by(self, zeros: Callable[[], Any], of_A: Callable[[Any, Any], object]) -> Eigenpairs:
-        """As `stored`, in vectors of zeros, with a function that writes A p into q."""
-        vectors, kept, residuals = operations(self.vectors[0]), [], []
+    def stored_by(self, zeros: Any, of_A: Callable[[Any, Any], object]) -> Eigenpairs:
+        """As `stored`, in vectors like this one of zeros, with a function that writes A p into q."""
+        vectors, residuals = operations(self.vectors[0]), []
+        kept = vectors.several(zeros, len(self))
         full, image = vectors.stored(self.vectors[0]), vectors.stored(self.vectors[0])
-        for value, x in zip(self.values, self.vectors, strict=True):
-            kept.append(zeros())
-            vectors.update([(kept[-1], 0, [(1, x)])])
-            vectors.update([(full, 0, [(1, kept[-1])])])
+        for value, x, y in zip(self.values, self.vectors, kept, strict=True):
+            vectors.update([(y, 0, [(1, x)])])
+            vectors.update([(full, 0, [(1, y)])])
             of_A(full, image)
             residual = vectors.update([(image, 1, [(-float(value), full)])], norm=True)
             residuals.append(math.sqrt(residual / vectors.norm2(full)))

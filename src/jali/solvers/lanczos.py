@@ -28,7 +28,7 @@ from jali.solvers.eigs import random_like
 from jali.solvers.operators import digest_of, has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.solver import check_tolerances
 from jali.solvers.spectral_filter import LEAST_OVER, ChebyshevFilter
-from jali.solvers.subspaces import add, agreed, inner_products, operations
+from jali.solvers.subspaces import agreed, operations
 from jali.vectors import Vectors, check_alike, random, sums, vectors_of
 
 MAXITER = 10_000  # Lanczos steps
@@ -41,6 +41,7 @@ REFINED = 0.1  # and that in refinements
 REFINEMENTS = 8  # searches that begin with residuals above the tolerance
 LOCKED = 0.1  # part of what estimates have to reach, below which a vector stays as it is
 MOST_TOGETHER = 64  # vectors of a block
+TOGETHER = 8  # vectors that are made at a time
 
 
 @named
@@ -131,9 +132,8 @@ def lanczos(
     found = replace(search.run(begin, must_converge), digest=digest)
     if storage is None and vectors.storage(like) == vectors.storage(operator.like):
         return found
-    found = found.stored_by(
-        lambda: vectors.like(like) if storage is None else vectors.stored(like, storage), operator
-    )
+    zeros = vectors.like(like) if storage is None else vectors.stored(like, storage)
+    found = found.stored_by(zeros, operator)
     return replace(found, applications=operator.applications)
 
 
@@ -317,7 +317,9 @@ class _Search:
         is_complex = np.iscomplexobj(self.vectors.inner(self.like, self.like))
         self.ranks = self.vectors.ranks(self.like)
         self.H = np.zeros((2 * space, 2 * space), complex if is_complex else float)
-        self.slots: list[Any] = []  # the same all the time: for other vectors a kernel is prepared anew
+        self.slots: list[
+            Any
+        ] = []  # always the same ones, and those aside: for others a kernel is prepared anew
         self.aside: list[Any] = []
         self.work = self.vectors.like(self.like)
         self.done, self.filled, self.steps = 0, 0, 0
@@ -423,7 +425,7 @@ class _Search:
     def _put(self, k: int, factor: Any, x: Any) -> None:
         """Vector k of the basis becomes so much of x."""
         if k == len(self.slots):
-            self.slots.append(self.vectors.like(self.like))
+            self.slots += self.vectors.several(self.like, TOGETHER)
         self.vectors.update([(self.slots[k], 0, [(factor, x)])])
 
     def _join_random(self) -> bool:
@@ -468,10 +470,10 @@ class _Search:
         for turn in range(4):
             before = left
             if n:
-                products = inner_products(self.vectors, basis, work)
+                products = self.vectors.inner_products(basis, work)
                 if not np.all(np.isfinite(products)):
                     return products, math.nan
-                add(self.vectors, work, -products, basis)
+                self.vectors.add_several(work, -products, basis)
                 total += products
             left = math.sqrt(self.vectors.norm2(work))
             if not math.isfinite(left) or not n or (turn and left >= 0.5 * before):
@@ -583,23 +585,18 @@ class _Search:
         couplings[:, locked] = 0
         self._keep(k)
         self.lost, self.locked = lost, locked
-        for at in range(queue if k < done else 0):
-            self._put(k + at, 1, self.slots[done + at])
+        for at in range(queue):
+            self._put(k + at, 1, self.aside[done + at])
         self.filled = k + queue
         self.H[k : k + queue, :k], self.H[:k, k : k + queue] = couplings, couplings.conj().T
 
     def _keep(self, k: int) -> None:
         """The first Ritz vectors become the basis, without a queue."""
-        k = min(k, self.done)
-        self.aside += [self.vectors.like(self.like) for _ in range(k - len(self.aside))]
-        changed = []
-        for c, column in enumerate(self.S.T[:k]):
-            of = np.flatnonzero(column)  # others are locked
-            if of.tolist() != [c]:
-                add(self.vectors, self.aside[c], column[of], [self.slots[i] for i in of], own=0)
-                changed.append(c)
-        for c in changed:
-            self.vectors.update([(self.slots[c], 0, [(1, self.aside[c])])])
+        n, k = self.done, min(k, self.done)
+        while len(self.aside) < len(self.slots):
+            self.aside += self.vectors.several(self.like, TOGETHER)
+        self.vectors.combine_several(self.aside[:k], self.S[:, :k], self.slots[:n])
+        self.slots, self.aside = self.aside, self.slots
         self.done = self.filled = k
         self.given = 0
         self.theta = self.theta[:k]

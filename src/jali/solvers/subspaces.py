@@ -1,7 +1,4 @@
-"""Sets of vectors that span a subspace: their inner products with a vector, sums of them, and small matrices that all ranks have alike.
-
-Vectors of one operation may be kept in several formats; a sum is rounded once, where it is stored.
-"""
+"""Vectors that span a subspace: the operations by which others meet them, and small matrices that all ranks have alike."""
 
 from __future__ import annotations
 
@@ -12,10 +9,8 @@ import numpy as np
 
 from jali.errors import ParameterError
 from jali.solvers.operators import has_batch
-from jali.vectors import Vectors, sums, vectors_of
+from jali.vectors import Vectors, vectors_of
 from jali.vectors.arrays import PRECISIONS
-
-TOGETHER = 8  # vectors that one update adds; fewer go by powers of two, since each number of them is a kernel
 
 
 def operations(x: Any) -> Vectors:
@@ -42,32 +37,6 @@ def meeting(name: str, b: Any, of: Any) -> Vectors:
     alike = vectors.like(of, wanted) if wanted in PRECISIONS and wanted != vectors.precision(of) else of
     vectors.check(name, one, alike)
     return operations(b) if joined else vectors
-
-
-def inner_products(vectors: Vectors, xs: Sequence[Any], y: Any) -> np.ndarray:
-    """<x, y> of each x, by the operations of y; where these are of members of a batch, a row of their numbers for each x."""
-    if vectors.check_interval(y) > 1:  # waiting costs: nothing waits before all have begun
-        return np.array([_read(value) for value in [vectors.inner(x, y, wait=False) for x in xs]])
-    if has_batch(y):
-        return np.array([vectors.inner(x, y) for x in xs])
-    return np.array(sums(*((x, y) for x in xs)))
-
-
-def _read(value: Any) -> Any:
-    """A number, or an array of them, on the host."""
-    if hasattr(value, "is_complex"):
-        return complex(value) if value.is_complex else float(value)
-    return np.asarray(value)
-
-
-def add(vectors: Vectors, y: Any, factors: np.ndarray, xs: Sequence[Any], own: int = 1) -> None:
-    """y = own y + the sum of factors times xs, with few kernels, and few kinds of kernels. A row of factors has one for each member of y."""
-    values, first = list(factors) if factors.ndim > 1 else factors.tolist(), 0
-    while first < len(xs):
-        size = min(TOGETHER, 1 << (len(xs) - first).bit_length() - 1)
-        terms = list(zip(values[first : first + size], xs[first : first + size], strict=True))
-        vectors.update([(y, own if first == 0 else 1, terms)])
-        first += size
 
 
 def agreed(ranks: Sequence[Any], values: np.ndarray) -> np.ndarray:

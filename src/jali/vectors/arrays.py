@@ -18,12 +18,13 @@ from jali.philox import uniform_box
 from jali.vectors.files import Read, box_reader, write_boxes
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import check_kinds
+from jali.vectors.sets import OneByOne
 
 MISMATCHED = AttributeError, TypeError, ValueError, JaliError
 """What operations raise where vectors do not fit each other; then it is looked at how."""
 
 
-class ArrayVectors(WithoutGraphs):
+class ArrayVectors(OneByOne, WithoutGraphs):
     """Arrays of a namespace `xp` with NumPy's functions: NumPy and CuPy."""
 
     def __init__(self, xp: Any):

@@ -10,6 +10,7 @@ from jali.files import value_shown
 from jali.host_sums import sum_in_order
 from jali.vectors.protocol import Assignment, Partial, WithoutGraphs, vectors_in
 from jali.vectors.registry import like, random, vectors_of
+from jali.vectors.sets import OneByOne
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
@@ -28,7 +29,7 @@ def _check_lengths(lists: Sequence[Any]) -> None:
             )
 
 
-class ListVectors(WithoutGraphs):
+class ListVectors(OneByOne, WithoutGraphs):
     """Lists of vectors as one long vector: sums are added in the order of the list."""
 
     def check(self, name: str, x: Any, like: Any) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from jali.errors import ParameterError
 from jali.vectors.files import Read
 
@@ -76,6 +78,18 @@ class Vectors(Protocol):
         assignments), and rounded once, when it is stored. A factor is rounded to the arithmetic, as IEEE 754 has it. Raises LayoutError
         for whole numbers and where a complex value would become a real one, ParameterError for a factor that is no number.
         """
+
+    def several(self, x: Any, count: int) -> list[Any]:
+        """So many vectors of zeros like x, for which, and the first of which, the next three methods are fast."""
+
+    def inner_products(self, xs: Sequence[Any], y: Any) -> np.ndarray:
+        """The inner product of each x with y, as numbers of the host; where they are those of members of a batch, a row for each x."""
+
+    def add_several(self, y: Any, factors: np.ndarray, xs: Sequence[Any], own: int = 1) -> None:
+        """y = own y + the sum of factors times xs; own is 0 or 1. A row of factors has one for each member of y, and y is no x."""
+
+    def combine_several(self, ys: Sequence[Any], S: np.ndarray, xs: Sequence[Any]) -> None:
+        """y_k = the sum over i of S_ik x_i, for matrices of numbers; no y is an x, nor of the same set."""
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         """Numbers whose sum over the ranks that are named is that of conj(x) y, or of `y` of each part of x where it is a function:
