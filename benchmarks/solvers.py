@@ -1,4 +1,6 @@
-"""What solvers take beside the fraction of a copy's bandwidth, or beside one another. Parts, chosen by --parts; each number is printed with its aim:
+"""Claims: on one H200, 32^4, an iteration of conjugate gradients takes 82 % of a copy's bandwidth over compulsory bytes in float64 and 81 % in float32.
+
+What solvers take beside the fraction of a copy's bandwidth, or beside one another. Parts, chosen by --parts; each number is printed with its aim:
 
 iteration  an iteration of conjugate gradients on the even-odd normal Wilson operator, L^4, links of 12 reals: in float64, in float32, and in float64 with
            an inner solve of 16 bits (reliable updates)

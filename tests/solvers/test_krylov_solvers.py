@@ -13,7 +13,7 @@ from jali import SU, Field, Lattice, LayoutError, ParameterError, Spinor
 from jali.errors import RecordingError, SolverError
 from jali.fermions import DomainWallDirac, WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import bicgstab, bicgstabl, cg, cgnr, defect_correction, gcr, minres, mr
+from jali.solvers import bicgstab, bicgstabl, cg, cgnr, defect_correction, gcr, minres, mr, multishift_cg
 from jali.vectors import vectors_of
 
 
@@ -592,3 +592,42 @@ def test_nan_is_blamed_on_who_made_it():
         cg(bad, source(lattice), M=halved)
     with pytest.raises(SolverError, match="<M r, r> is not positive: M is singular"):
         cg(D.normal, source(lattice), M=lambda r, z: vectors_of("z", z).update([(z, 0, [(-1.0, r)])]))
+
+
+@every_solver
+def test_a_function_that_does_not_write_is_found(name):
+    def slip(p, q):
+        q = 2 * p  # noqa: F841
+
+    if name != "cgnr":  # which takes operators
+        with pytest.raises(ParameterError, match="leaves q as it was"):
+            SOLVERS[name](slip, np.arange(5.0))
+
+
+def test_a_function_that_does_not_write_is_found_by_others_too():
+    def slip(p, q):
+        q = 2 * p  # noqa: F841
+
+    for solve in (
+        lambda: defect_correction(slip, np.arange(5.0), lambda r: r, like=np.arange(5.0)),
+        lambda: multishift_cg(slip, np.arange(5.0), [1.0]),
+        lambda: cg(slip, np.arange(5.0)),
+        lambda: jali.solve(slip, np.arange(5.0)),
+    ):
+        with pytest.raises(ParameterError, match="leaves q as it was"):
+            solve()
+
+
+def test_a_callback_that_raises_on_one_rank_stops_all_of_them(tmp_path):
+    def run():
+        D = wilson(Lattice(4, 2, 6), "cgnr")[0]
+
+        def stop(x):
+            if jali.comm.current().rank == 1:
+                raise KeyError("enough")
+
+        with pytest.raises((KeyError, SolverError), match="enough|a callback of another rank"):
+            cgnr(D, source(D.lattice), callback=stop, save_to=tmp_path / "solve")
+        return len(cgnr(D, source(D.lattice), resume=tmp_path / "solve").history)
+
+    assert len(set(jali.virtual_ranks(2, run))) == 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -90,11 +89,14 @@ def ritz_values(curvatures: Sequence[float], squares: Sequence[float]) -> tuple[
     """The smallest and the largest eigenvalue of the Lanczos matrix of conjugate gradients, between which there are some of the
     operator (Saad, Iterative Methods for Sparse Linear Systems, 2003, section 6.7.3), from p^dagger A p of each iteration and |r|^2
     before it."""
-    inverse = [curvature / square for curvature, square in zip(curvatures, squares, strict=False)]  # 1 / step
-    falls = [after / before for before, after in pairwise(squares[: len(inverse)])]
-    diagonal = np.array(inverse)
-    diagonal[1:] += np.array(falls) * inverse[:-1]
-    beside = np.sqrt(falls) * np.abs(inverse[:-1])
+    count = min(len(curvatures), len(squares))
+    square = np.array(squares[:count], float)
+    with np.errstate(all="ignore"):  # residuals may vanish
+        inverse = np.array(curvatures[:count], float) / square  # 1 / step
+        falls = square[1:] / square[:-1]
+        diagonal = inverse.copy()
+        diagonal[1:] += falls * inverse[:-1]
+        beside = np.sqrt(falls) * np.abs(inverse[:-1])
     diagonal, beside = diagonal[-MOST_ROWS:], beside[1 - MOST_ROWS :]
     matrix = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
     if not np.all(np.isfinite(matrix)):

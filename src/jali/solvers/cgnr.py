@@ -75,9 +75,10 @@ class CGNR(Krylov):
         allowed = 0.05 if self.outer is not None else np.sqrt(self.vectors.epsilon(self.b))
         product = np.abs(np.asarray(self.vectors.inner(self.q, self.r)))
         with np.errstate(all="ignore"):
-            wrong = self.went & (product > allowed * np.sqrt(qq) * self.history[0] * self.sizes)
+            cosine = product / (np.sqrt(qq) * self.history[0] * self.sizes)
+            wrong = self.went & (cosine > allowed) & np.isfinite(cosine)
         if np.any(wrong):
-            part = float(np.max((product / (np.sqrt(qq) * self.history[0] * self.sizes))[wrong]))
+            part = float(np.max(cosine[wrong]))
             raise self.error(
                 wrong,
                 f"rmatvec is not the adjoint of matvec: after a step of length |A^H r|^2 / |A p|^2 the cosine between r and A p is {part:.2g}, not zero",

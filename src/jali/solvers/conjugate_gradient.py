@@ -128,7 +128,7 @@ class ConjugateGradients(Krylov):
             self.q = None if is_operator(self.A) else self.vectors.like(self.b)
             self.forward = function_of("the operator", self.A, self.q)
             self.apply_inner = apply_inner_of("the operator", self.A, self.vectors, self.q)
-        if self.diagnosis is None and not np.ndim(rr):
+        if not np.ndim(rr):  # at a restart, too: its numbers are those of another matrix of Lanczos
             self.diagnosis = self._diagnosed(float(rr))
         self.vectors.update([(self.p, 0, [(1, self.r)])])
         return [rr]

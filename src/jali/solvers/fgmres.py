@@ -143,7 +143,7 @@ class FGMRES(Krylov):
             self.update((moves, own, [(y[j], self.z[j]) for j in range(k, min(k + MOST_TERMS, len(y)))]))
             own = 1
         self.update((moves, own, []), (self.x, 1, [(1, moves)]))
-        if not self.stay and self.ends(found):  # nothing follows but b - A x
+        if not self.stay and self.solved_by(found):  # nothing follows but b - A x
             return [rr], found, []
         self.apply(moves, self.v[-1])
         true = self.update((self.r, 1, [(-1, self.v[-1])]), norm=True)

@@ -203,10 +203,13 @@ class Krylov:
         if np.any(wrong := self.going & (value == 0)):
             raise self.error(wrong, f"breakdown: {what} is zero; start from another x0, or use gcr or cgnr")
 
+    def solved_by(self, squares: list[Any]) -> bool:
+        """Whether all members have converged with these |r|^2. For numbers of the host."""
+        return bool(np.all(np.sqrt(np.asarray(squares[-1], float)) / self.sizes <= self.limits))
+
     def ends(self, squares: list[Any]) -> bool:
         """Whether a step may stop after these |r|^2: all members have converged, or `maxiter` is reached. For numbers of the host."""
-        residuals = np.sqrt(np.asarray(squares[-1], float)) / self.sizes
-        return bool(np.all(residuals <= self.limits)) or self.iterations + len(squares) >= self.maxiter
+        return self.solved_by(squares) or self.iterations + len(squares) >= self.maxiter
 
     def cause_of_hermitian(self) -> str:
         """That the operator is not Hermitian, for the `cause` of a solver that needs one."""
@@ -610,7 +613,7 @@ def _to_its_end(
     solvers raise."""
     shared = Shared.checked(run.name, more)
     run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), must_converge, int(maxiter)
-    name, vectors = run.name, run.vectors
+    name = run.name
     if callback is not None and not callable(callback):
         raise ParameterError(f"{name}: a callback is a function of x, not {value_shown(callback)}")
     if check_interval is not None and check_interval > 1 and not run.stay:
@@ -638,12 +641,7 @@ def _to_its_end(
             if progress is not None:
                 progress.show()
             if callback is not None:
-                try:
-                    callback(unscaled(vectors, run.solution, run.factors))
-                except BaseException:
-                    if shared.save_to is not None:
-                        saved_solves.save(run, shared.save_to)
-                    raise
+                _call(callback, run, shared.save_to)
         if not run.converged and shared.save_to is not None:
             saved_solves.save(run, shared.save_to)
         if not run.iterations and shared.heavy_quark is None:
@@ -663,7 +661,8 @@ def _to_its_end(
             missing = missing | too_large
         if not run.converged or not missing.any():
             break
-        strikes = 0 if np.any(missing & (residuals < LEAST_GAIN * last)) else strikes + 1
+        least = LEAST_GAIN if run.outer is None else max(LEAST_GAIN, 0.5 + 0.5 * run.outer.delta)
+        strikes = 0 if np.any(missing & (residuals < least * last)) else strikes + 1
         if strikes >= (1 if run.outer is None else STRIKES):
             if must_converge:
                 raise run.error(missing, run.lost(residuals[missing].max(), missing))
@@ -684,6 +683,25 @@ def _to_its_end(
             f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}{beside}",
         )
     return _solution(run, residuals, converged, heavy_quark, repeated.turns, shared.workspace is not None)
+
+
+def _call(callback: Callable[[Any], None], run: Krylov, save_to: Any) -> None:
+    """The callback. Where it raises on one rank, and the solve is to be saved, all save it, and stop."""
+    x = unscaled(run.vectors, run.solution, run.factors)
+    if save_to is None:
+        callback(x)
+        return
+    raised: BaseException | None = None
+    try:
+        callback(x)
+    except BaseException as error:  # control-C, too
+        raised = error
+    stopped = np.array([raised is not None], float)
+    for ranks in run.vectors.ranks(run.b):
+        ranks.all_reduce(stopped, stopped)
+    if stopped[0]:
+        saved_solves.save(run, save_to)
+        raise raised or run.error(run.going, "a callback of another rank raised an exception", measured=False)
 
 
 class Workspace:

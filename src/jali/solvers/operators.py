@@ -113,11 +113,38 @@ def function_of(name: str, A: Any, q: Any) -> Function:
     if is_operator(A):
         return forward_of(name, A)
 
+    into = _written(name, A, vectors_of("q", q))
+
     def forward(x: Any) -> Any:
-        A(x, q)
+        into(x, q)
         return q
 
     return forward
+
+
+def _written(name: str, A: Callable[[Any, Any], object], vectors: Vectors) -> Callable[[Any, Any], object]:
+    """The function, which raises ParameterError where its first call leaves q as it was: where `q = ...` only names another vector."""
+    looked = False
+
+    def apply(p: Any, q: Any) -> None:
+        nonlocal looked
+        if looked:
+            A(p, q)
+            return
+        looked, before = True, vectors.norm2(q)
+        A(p, q)
+        if np.any(vectors.norm2(q) != before) or not np.any(vectors.norm2(p)):
+            return
+        vectors.update([(q, 0, [(1, p)])])
+        A(p, q)
+        if not np.any(vectors.update([(q, 1, [(-1, p)])], norm=True)):
+            raise ParameterError(
+                f"{name}, a function A(p, q), leaves q as it was: it writes A p into it, q[...] = A @ p, and does not name another vector q"
+            )
+        vectors.update([(q, 0, [(0.0, p)])])
+        A(p, q)
+
+    return apply
 
 
 def into_of(name: str, A: Any, vectors: Vectors) -> Callable[[Any, Any], object]:
@@ -127,7 +154,7 @@ def into_of(name: str, A: Any, vectors: Vectors) -> Callable[[Any, Any], object]
             raise ParameterError(
                 f"{name} has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
             )
-        return A
+        return _written(name, A, vectors)
     return beside(A, "matvec", "into") or _copied(forward_of(name, A), vectors)
 
 

@@ -145,7 +145,7 @@ class Outer:
         try:
             run.r = low.like(inner.like)
             run.x = run.vectors.like(b, low.precision(run.r))  # has its own numbers as storage
-            run.vectors.update([(run.r, 0, [(1, b)])])
+            run.vectors.update([(run.r, 0, [(0.0, b)])])  # b itself may be too large for it
             run.vectors.update([(run.x, 0, [(0.0, run.r)])])  # fits both ways
         except (LayoutError, StorageError, TypeError) as error:
             raise type(error)(f"{run.name}: inner: like is a vector of the form of b: {error}") from None

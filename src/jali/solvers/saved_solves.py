@@ -22,7 +22,6 @@ _VALUES = (
     "best",
     "sizes",
     "limits",
-    "tolerances",
     "iterations",
     "since",
     "improved",
@@ -44,6 +43,12 @@ def vectors_in(run: Krylov) -> dict[str, Any]:
     return found
 
 
+def _mark(run: Krylov) -> np.ndarray:
+    """The inner product of b and a random vector, by which a file knows b."""
+    b = run.b if run.outer is None else run.outer.b
+    return np.asarray(run.vectors.inner(run.vectors.random(b, 1), b))
+
+
 def _is_vector(value: Any, run: Krylov) -> bool:
     return type(value) is type(run.r) and getattr(value, "shape", None) == getattr(run.r, "shape", None)
 
@@ -53,6 +58,7 @@ def save(run: Krylov, path: str | os.PathLike[str]) -> None:
     about = {
         "solver": run.name,
         "b": _plain(run.true_sizes),
+        "mark": _plain(_mark(run)),
         "history": [_plain(one) for one in run.history],
         "numbers": [_plain(read(number)) for number in run.numbers],
         "rule": [] if run.outer is None else [_plain(read(number)) for number in run.outer.numbers],
@@ -80,9 +86,13 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
         raise ParameterError(
             f"{run.name}: the solve in {name} {'has' if run.outer is None else 'has no'} inner operator"
         )
-    if not np.allclose(_array(about["b"]), run.true_sizes, rtol=1e-12, atol=0):
+    mark = _mark(run)
+    if not np.allclose(_array(about["b"]), run.true_sizes, rtol=1e-12, atol=0) or not np.allclose(
+        _array(about["mark"]), mark, rtol=1e-9, atol=1e-12 * float(np.max(np.abs(mark)))
+    ):
         raise ParameterError(
-            f"{run.name}: {name} is about another b: |b| is {about['b']} there, {_plain(run.true_sizes)} here"
+            f"{run.name}: {name} is about another b: |b| is {about['b']} there and {_plain(run.true_sizes)} here, its product with a random vector "
+            f"{about['mark']} and {_plain(mark)}"
         )
     for what, x in here.items():
         found = vector(what)
@@ -96,7 +106,10 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
             value if isinstance(value, int) and not isinstance(value, bool) else _array(value),
         )
     run.counts = np.asarray(run.counts, int)
+    if run.outer is None:
+        run.limits = run.tolerances
     run.history = [_array(one) for one in about["history"]]
+    run.going = run.history[-1] > run.limits
     run.set_numbers([_array(one) for one in about["numbers"]])
     if run.outer is not None:
         for what in _OF_OUTER:

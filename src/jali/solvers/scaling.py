@@ -36,7 +36,7 @@ def scaled(vectors: Vectors, b: Any, x0: Any) -> tuple[Any, Any, Any, list[Any]]
 
 def bound(atol: float, size: Any, factors: list[Any]) -> Any:
     """The bound atol of the original residual as that of the scaled one; of a b that is zero atol itself."""
-    if not factors:
+    if not factors or not np.any(atol):
         return atol
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.asarray(size) > 0, atol * np.prod(np.asarray(factors), axis=0), atol)

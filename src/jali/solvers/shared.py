@@ -22,10 +22,11 @@ class Shared:
       It sees the far sites of heavy quarks, where x has fallen below |r|. For fields.
     - `deflation`: `jali.solvers.Eigenpairs` of A (for `cgnr` of A^H A): a solve begins with the part of the solution that lies in them, and takes it out of the residual again
       whenever that is computed.
-    - `save_to`: a file to which a solve that stops is saved: at `maxiter` (with `must_converge=False`, or before it raises), and where a callback
+    - `save_to`: a checkpoint, a folder of this name, to which a solve that stops is saved: at `maxiter` (with `must_converge=False`, or before it raises), and where a callback
       raises an exception.
-    - `resume`: such a file. The solve goes on in its direction, with its iterations and residuals; A, b, the tolerance and the format are those of
-      before. A file of another b, solver or format is refused.
+    - `resume`: such a file. The solve goes on in its direction, with its iterations and residuals; A, b and the format are those of
+      before, and x0 is not used; the tolerance may be another one. A file of another b, solver or format is refused. `gcr` and `fgmres` go on with the same
+      bits where they stopped at the end of a cycle.
     - `workspace`: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator.
     - `progress`: print a line each second, on the first rank.
     """
