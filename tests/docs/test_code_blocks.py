@@ -18,6 +18,7 @@ from programs import run_program
 from jali.cli.main import main
 from jali.cli.parameters import parse_parameters
 from jali.planner.machine import SHIPPED, Machine
+from jali.solvers.rules import rules_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -104,7 +105,9 @@ def test_text_of_a_page_is_output_or_a_formula(page: Path, block: Block) -> None
 @pytest.mark.parametrize(("page", "block"), of("toml"))
 def test_parameters_rules_and_machines_of_a_page_are_read(page: Path, block: Block, tmp_path: Path) -> None:
     tables = tomllib.loads(block.text)
-    if "rule" in tables:
+    if "rule" in tables and "choices" in tables["rule"][0]:  # of solvers
+        assert len(rules_in(block.text, str(page))) == len(tables["rule"])
+    elif "rule" in tables:
         rules = tmp_path / "rules.toml"
         rules.write_text(block.text)
         assert main(["explain", "all-reduce", "--size", "1MiB", "-n", "2", "--rules", str(rules)]) == 0
