@@ -34,10 +34,10 @@ def free(name, extents, mass):
 
 
 @pytest.mark.parametrize(
-    ("name", "extents", "block"), [("wilson", (2, 2, 4, 4), 9), ("staggered", (4, 4, 4, 4), 6)]
+    ("name", "extents", "block"), [("wilson", (2, 2, 2, 4), 9), ("staggered", (2, 2, 4, 4), 6)]
 )
 def test_free_quarks_have_the_eigenvalues_of_their_formula(name, extents, block):
-    """The lowest one of Wilson quarks is eightfold, which a block of nine finds at once; staggered ones have 32 copies."""
+    """The lowest one of Wilson quarks is eightfold, which a block of nine finds at once; staggered ones have more copies."""
     lattice, mass = Lattice(*extents), 0.1
     U = GaugeField(lattice, SU(1)).cold_start()
     if name == "wilson":
@@ -50,8 +50,8 @@ def test_free_quarks_have_the_eigenvalues_of_their_formula(name, extents, block)
         pairs = lanczos(A, like, count, block=some)
         assert np.abs(pairs.values - expected[:count]).max() < 1e-12
         assert pairs.converged
-    top = lanczos(A, like, 3, which="largest")
-    assert np.abs(top.values - expected[-3:]).max() < 1e-11
+    top = lanczos(A, like, 1, which="largest")
+    assert abs(top.values[0] - expected[-1]) < 1e-11
 
 
 def test_eigenvalues_of_gamma5_D_of_free_quarks_are_roots_of_both_signs():
