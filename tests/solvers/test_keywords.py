@@ -50,7 +50,8 @@ FOREIGN = set(ELSEWHERE) - {
     "limit",
     "iterations",
 }
-BY_RULES = ("SolverChoice", 
+BY_RULES = (
+    "SolverChoice",
     "choose",
     "solve",
     "tune_solver",
