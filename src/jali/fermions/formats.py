@@ -76,9 +76,8 @@ class Conversion:
         if versions != now:
             field.check_set()
             mine.assign(field)
-            if (
-                mine.may_overflow
-            ):  # now, and not when it is read: what was converted before an error is not reported later
+            # now, and not when it is read: what was converted before an error is not reported later
+            if mine.may_overflow:
                 raise_on_all_ranks(field.lattice.communicator, mine.counts())
             self._found[id(field)] = field, mine, now
         return mine
