@@ -142,7 +142,7 @@ def test_blocks_find_multiplicities(name):
 
 
 def test_a_block_with_more_vectors_than_copies_is_one_search(monkeypatch):
-    module = importlib.import_module("jali.solvers.lanczos")
+    module = importlib.import_module("jali.solvers.band_lanczos")
     starts = []
     monkeypatch.setattr(module, "random", lambda x, seed: starts.append(seed) or jali.vectors.random(x, seed))
     M = with_spectrum([1.0] * 4 + [2.0] * 3 + list(np.linspace(3, 9, 93)))
@@ -187,16 +187,16 @@ def test_an_operator_that_takes_no_batch_is_named():
 
 def test_vectors_that_have_converged_are_locked(monkeypatch):
     """Eigenvalues far from the others converge first, and then stay as they are."""
-    module = importlib.import_module("jali.solvers.lanczos")
+    module = importlib.import_module("jali.solvers.band_lanczos")
     M = with_spectrum([-50.0, -30.0, *np.linspace(0, 1, 200)])
-    restart, kept = module._Search._restart, []
+    restart, kept = module.Search._restart, []
 
     def noted(search):
         restart(search)
         kept.append([x.tobytes() for x in search.slots[: int(search.locked.sum())]])
         assert not search.locked[int(search.locked.sum()) :].any()
 
-    monkeypatch.setattr(module._Search, "_restart", noted)
+    monkeypatch.setattr(module.Search, "_restart", noted)
     check(lanczos(OfMatrix(M), np.zeros(202, complex), 4), M, [-50, -30, 0, 1 / 199])
     assert len(kept[-1]) >= 2
     first = next(k for k, vectors in enumerate(kept) if len(vectors) == 2)
@@ -385,7 +385,7 @@ def test_no_convergence_says_how_much_has_converged():
 )
 def test_residuals_above_the_tolerance_are_lowered(monkeypatch, options):
     """Where estimates were too low: here they may be 100 times the tolerance."""
-    module = importlib.import_module("jali.solvers.lanczos")
+    module = importlib.import_module("jali.solvers.band_lanczos")
     M = with_spectrum([*np.linspace(0.1, 0.5, 9), *np.linspace(1, 3, 300)])
     monkeypatch.setattr(module, "STRICTNESS", 100.0)
     pairs = lanczos(OfMatrix(M), np.zeros(len(M), complex), 4, **options)
