@@ -398,8 +398,10 @@ def test_residuals_above_the_tolerance_are_lowered(monkeypatch, options):
 
 
 def test_a_count_above_the_number_of_eigenvectors_is_an_error():
-    with pytest.raises(ParameterError, match="7 eigenvectors are wanted, and such vectors have 6"):
-        lanczos(OfMatrix(hermitian(6)), np.zeros(6, complex), 7)
+    for block in (1, 2):
+        with pytest.raises(ParameterError, match="7 eigenvectors are wanted, and such vectors have 6"):
+            lanczos(OfMatrix(hermitian(6)), np.zeros(6, complex), 7, block=block)
+    assert len(lanczos(OfMatrix(hermitian(6)), np.zeros(6, complex), 6, block=4)) == 6
     with pytest.raises(ParameterError, match="1 eigenvectors are wanted, and such vectors have 0"):
         lanczos(lambda p, q: None, np.zeros(0), 1)
 

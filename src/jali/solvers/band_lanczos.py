@@ -149,9 +149,8 @@ class Search:
         is_complex = np.iscomplexobj(self.vectors.inner(self.like, self.like))
         self.ranks = self.vectors.ranks(self.like)
         self.H = np.zeros((2 * space, 2 * space), complex if is_complex else float)
-        self.slots: list[
-            Any
-        ] = []  # always the same ones, and those aside: for others a kernel is prepared anew
+        # always the same vectors, which change places: for others a kernel is prepared anew
+        self.slots: list[Any] = []
         self.aside: list[Any] = []
         self.work = self.vectors.like(self.like)
         self.done, self.filled, self.steps = 0, 0, 0
@@ -246,7 +245,9 @@ class Search:
         return bool(self.estimates[k] <= bound)
 
     def _fewer_copies(self) -> bool:
-        """Whether no wanted eigenvalue has as many copies as a block of random vectors sees of it."""
+        """Whether there are the wanted eigenvalues, and none has as many copies as a block of random vectors sees of it."""
+        if self.done < self.count:
+            return False
         theta = self.theta[: self.count]
         ends = np.diff(theta) > 2 * self._bounds(theta)[1:]
         at = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(theta)]])
