@@ -108,7 +108,10 @@ def tune_solver(
     """Measures the solvers of A x = b that `jali.solve` could take, and writes a rule for the fastest into a file of rules.
 
     Args:
-        A, b, tolerance, kind: as of `jali.solve`.
+        A: as of `jali.solve`.
+        b: as of `jali.solve`.
+        tolerance: as of `jali.solve`.
+        kind: as of `jali.solve`.
         rounds: measured solves of each candidate.
         output: the file; that of the user, which `jali.solve` reads, if left out. Its other rules stay; "" writes none.
         force: write over a rule with the same conditions.
