@@ -263,7 +263,8 @@ def test_one_rank_has_nothing_to_measure(capsys) -> None:
     assert "jali tune collectives takes no 'ring'; --only names collectives" in capsys.readouterr().err
     assert jali_here("tune", "show", "--force") == 2
     assert (
-        "--force is for collectives and import-mpich; jali tune show takes --why" in capsys.readouterr().err
+        "--force is for collectives, import-mpich and solvers; jali tune show takes --why"
+        in capsys.readouterr().err
     )
 
 

@@ -129,7 +129,7 @@ class Prepared:
             if not facts["few_bits"]:
                 raise Impossible(
                     "b has few bits itself"
-                    if facts["precision"] != "float64"
+                    if not facts.many_bits
                     else "the operator cannot be had in another format (it has no in_format)"
                 )
             self.few = self.form.in_format(one.inner)

@@ -25,6 +25,9 @@ STEPS = 12  # of Lanczos' recursion
 SEED = 5
 
 
+FEW = 1e-9  # the unit of rounding of what has many bits is below it
+
+
 class Facts:
     """The facts of solving A x = b, by name: those that a user says, those that are there, and those that are measured at the first question.
 
@@ -117,7 +120,12 @@ class Facts:
 
     def _find_few_bits(self) -> bool:
         has = callable(getattr(self.owner, "in_format", None))
-        return has and self["precision"] == "float64"
+        return has and self.many_bits
+
+    @property
+    def many_bits(self) -> bool:
+        """Whether b has more than few bits, those of an inner solve, would have."""
+        return self.vectors.epsilon(self.b) < FEW
 
     # ---- what is measured --------------------------------------------------------------------------------
 

@@ -58,6 +58,6 @@ def test_solves_have_the_history_of_the_host(name, batch, device):
 
     expected = found("cpu", check_interval=1)
     in_graphs = found(device)
-    assert in_graphs[2] > 1
+    assert in_graphs[2] > 1 or name == "fgmres"  # whose graph is one cycle
     assert in_graphs[:2] == expected[:2]
     assert found(device, check_interval=1)[:2] == expected[:2]
