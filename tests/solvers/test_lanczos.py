@@ -173,6 +173,40 @@ def test_blocks_of_fields_are_batches_with_the_eigenvalues_of_dense_matrices(nam
     assert pairs.applications == 3 + 5 * pairs.iterations + 6
 
 
+def test_random_spectra_are_found_from_blocks_and_from_given_vectors():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 45))
+        distinct = int(rng.integers(1, n + 1))
+        base = (rng.normal(size=distinct), np.geomspace(0.1, 100, distinct), np.arange(distinct) * 1.0)[
+            seed % 3
+        ]
+        M = with_spectrum(np.sort(np.concatenate([base, rng.choice(base, n - distinct)])), seed)
+        count, block = int(rng.integers(1, min(n, 8) + 1)), int(rng.integers(1, 5))
+        which, rtol = ("smallest", "largest")[seed % 2], 10.0 ** -int(rng.integers(3, 11))
+        zeros, start = np.zeros(n, complex), None
+        if seed % 4 == 1:
+            start = lanczos(OfMatrix(M), zeros, count, which=which, rtol=10.0 ** -int(rng.integers(1, 9)))
+        pairs = lanczos(OfMatrix(M), zeros, count, which=which, rtol=rtol, block=block, start=start)
+        values = np.linalg.eigvalsh(M)
+        expected = values[:count] if which == "smallest" else values[-count:]
+        assert np.abs(pairs.values - expected).max() <= 1.01 * pairs.bound + 1e-12 * np.abs(values).max(), (
+            seed
+        )
+        assert pairs.converged
+        V = np.array(pairs.vectors).T
+        assert np.abs(V.conj().T @ V - np.eye(count)).max() < 1e-10
+
+
+def test_rounding_is_relative_to_the_operator_and_not_to_given_vectors():
+    """Which have images of size 1e-3, of an operator of size 1e3: what rounding leaves of these is no sign of another operator."""
+    M = with_spectrum(np.concatenate([np.full(4, 1e-3), np.linspace(500, 1000, 60)]))
+    zeros = np.zeros(64, complex)
+    start = lanczos(OfMatrix(M), zeros, 4, rtol=1e-6)
+    again = lanczos(OfMatrix(M), zeros, 4, rtol=1e-6, start=start)
+    assert np.abs(again.values - 1e-3).max() < 1e-10
+
+
 def test_an_operator_that_takes_no_batch_is_named():
     psi, normal, _ = wilson()
 

@@ -29,7 +29,8 @@ INVARIANT = 100  # roundings of the largest number of the recursion, below which
 SURELY = 0.01  # part of the weight that a random vector has in an eigenvector, see `Search._nothing_below`
 STRICTNESS = 0.5  # the part of the tolerance that estimates have to reach
 REFINED = 0.1  # and that in refinements
-REFINEMENTS = 8  # searches that begin with residuals above the tolerance
+REFINEMENTS = 4  # searches that begin with residuals above the tolerance
+SLACK = 4  # times what vectors have lost may products with them differ from zero
 LOCKED = 0.1  # part of what estimates have to reach, below which a vector stays as it is
 TOGETHER = 8  # vectors that are made at a time
 
@@ -136,6 +137,7 @@ class Search:
         wanted: int,
         count: int,
         space: int,
+        most: int,
         rtol: float,
         maxiter: int,
         seed: int,
@@ -143,12 +145,13 @@ class Search:
         self.operator, self.polynomial, self.wanted = operator, polynomial, wanted
         self.vectors, self.like = operator.vectors, operator.like
         self.sign = wanted if polynomial is None else polynomial.sign
-        self.count, self.space, self.rtol, self.maxiter = count, space, rtol, maxiter
+        self.count, self.rtol, self.maxiter = count, rtol, maxiter
+        self.space, self.most = space, most  # that of now, and for a longer queue
         self.seed, self.starts = seed, 0
         self.epsilon = self.vectors.epsilon(self.like)
         is_complex = np.iscomplexobj(self.vectors.inner(self.like, self.like))
         self.ranks = self.vectors.ranks(self.like)
-        self.H = np.zeros((2 * space, 2 * space), complex if is_complex else float)
+        self.H = np.zeros((2 * most, 2 * most), complex if is_complex else float)
         # always the same vectors, which change places: for others a kernel is prepared anew
         self.slots: list[Any] = []
         self.aside: list[Any] = []
@@ -171,14 +174,11 @@ class Search:
         for _ in range(REFINEMENTS):
             if not settled or found.converged:
                 break
-            before = found.residuals.max()
             self.strictness = min(self.strictness, REFINED)
             self._begin_again()
             settled = self._search(None)
             self._keep(self.count)
             found = self._measured(settled)
-            if found.residuals.max() > 0.5 * before:
-                break
         if must_converge and not found.converged:
             raise SolverError(self._failure(found, settled), self.history)
         return found
@@ -188,6 +188,8 @@ class Search:
         for x in begin:
             self._join(x)
         self.given = self.filled
+        if begin:
+            self._measure_scale()
         found, before = 0, np.zeros(0)
         while self.filled > self.done or self._join_random():
             ended = self._search(self._nothing_below if found else None)
@@ -207,6 +209,14 @@ class Search:
             )
         return True  # all of the space is searched
 
+    def _measure_scale(self) -> None:
+        """The size of an image, which given vectors, of small eigenvalues maybe, do not show: rounding is relative to it."""
+        self.vectors.update([(self.work, 0, [(1, random(self.like, self.seed << 20))])])
+        self.vectors.update([(self.work, 1 / math.sqrt(self.vectors.norm2(self.work)), [])])
+        image = self.vectors.like(self.like)
+        for _ in self.operator.images([self.work], image, self.polynomial):
+            self.scale = math.sqrt(self.vectors.norm2(image))
+
     def _search(self, and_then: Callable[[], bool] | None) -> bool:
         """Steps and restarts until all wanted pairs have converged by their estimates, and what is asked for then holds, or nothing is left of the Krylov space.
 
@@ -215,6 +225,7 @@ class Search:
         while True:
             while self.filled > self.done and self.done < self.space and self.steps < self.maxiter:
                 self._step()
+            self.space = max(self.space, min(self.most, self.count + 4 * (self.filled - self.done)))
             self._diagonalise()
             if self.polynomial is not None and self.theta[-1] > 1 + LEAST_OVER:
                 raise self.polynomial.too_short("")
@@ -333,14 +344,15 @@ class Search:
         if 0 < self.scale < self.operator.least:
             raise self.operator.too_small(self.scale)
         self._check_hermitian(products)
-        products[:j][self.locked] = 0  # which is up to what they have lost
+        neglected = float(np.linalg.norm(products[:j][self.locked]))  # up to what these have lost
+        products[:j][self.locked] = 0
         self.H[:n, j], self.H[j, :n] = products, products.conj()
         self.H[j, j] = products[j].real
         self.done += 1
-        self.lost, self.locked = np.append(self.lost, 0.0), np.append(self.locked, False)
+        self.lost, self.locked = np.append(self.lost, neglected), np.append(self.locked, False)
         nothing = self._negligible() if j < self.given else INVARIANT * self.epsilon * self.scale
         if left <= nothing:
-            self.lost[j] = left
+            self.lost[j] = math.hypot(left, neglected)
             return
         self._append(1 / left)
         self.H[n, j] = left
@@ -361,7 +373,7 @@ class Search:
         defects = np.abs(products[: j + 1] - self.H[j, : j + 1].conj())
         defects[j] = abs(products[j].imag)
         degree = 1 if self.polynomial is None else self.polynomial.degree
-        slack = 2 * float(np.linalg.norm(self.lost))
+        slack = SLACK * float(np.linalg.norm(self.lost))
         if defects.max() > LEAST_DEFECT * degree * self.epsilon * self.scale + slack:
             k = int(defects.argmax())
             measured = "" if has_batch(self.like) else self.operator.not_hermitian()
@@ -392,7 +404,8 @@ class Search:
         T = self.sign * self.H[:n, :n]
         T = (T + T.conj().T) / 2
         active, locked = np.flatnonzero(~self.locked), np.flatnonzero(self.locked)
-        theta, S = (agreed(self.ranks, found) for found in np.linalg.eigh(T[np.ix_(active, active)]))
+        theta, S = np.linalg.eigh(T[np.ix_(active, active)])
+        theta, S = (agreed(self.ranks, found) for found in self._parted(theta, S, active))
         self.S = np.zeros((n, n), T.dtype)
         self.S[active, : len(active)] = S
         self.S[locked, np.arange(len(active), n)] = 1
@@ -401,6 +414,23 @@ class Search:
         self.theta, self.S = theta[order], np.ascontiguousarray(self.S[:, order])
         self.estimates = np.sqrt(np.sum(np.abs(self._couplings()) ** 2, axis=0))
         self.outside = np.sqrt(self.lost**2 @ np.abs(self.S) ** 2)
+
+    def _parted(self, theta: np.ndarray, S: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of Ritz values that are equal up to rounding other vectors, first those that have converged: copies that appear late would be in all of them, and
+        none would end."""
+        B, near = self.H[self.done : self.filled, active], INVARIANT * self.epsilon * self.scale
+        first = 0
+        while first < len(theta):
+            last = first + 1
+            while last < len(theta) and theta[last] - theta[first] <= near:
+                last += 1
+            if last - first > 1 and len(B):
+                *_, V = np.linalg.svd(B @ S[:, first:last])
+                V = V[::-1].conj().T  # the smallest couplings first
+                S[:, first:last] = S[:, first:last] @ V
+                theta[first:last] = theta[first:last] @ np.abs(V) ** 2
+            first = last
+        return theta, S
 
     def _couplings(self) -> np.ndarray:
         """What images of Ritz vectors have of the vectors of the queue."""

@@ -65,8 +65,8 @@ def lanczos(
         which: "smallest" or "largest", by value, not by modulus.
         rtol: stop when all |A v - lambda v| are at most this part of the largest |lambda| among the wanted ones. Where that is less than rounding
             allows, since all are about zero, the bound is 20 roundings of the largest eigenvalue that was seen.
-        space: so many Lanczos vectors, count + 3 at least, of a block count + 3 block; if left out max(2 count, count + 20), with 4 for each vector of a block
-            if that is more.
+        space: so many Lanczos vectors, count + 3 at least, of a block count + 3 block; if left out max(2 count, count + 20), with 8 for each vector of a block
+            if that is more, and where vectors of `start` have not converged with 4 for each of these.
         maxiter: no more steps than this, each of which applies A, or the polynomial.
         degree: of the polynomial.
         window: its interval, (a, b).
@@ -106,11 +106,12 @@ def lanczos(
         operator.check_hermitian()
     wanted = -1 if which == "largest" else 1
     polynomial = None if degree is None or window is None else ChebyshevFilter(degree, *window, wanted)
-    room = max(2 * number, number + 20, number + 4 * block) if space is None else int(space)
+    room = max(2 * number, number + 20, number + 8 * block) if space is None else int(space)
     room = max(room, len(begin) + LEAST_ACTIVE * operator.block)
     room += -room % operator.block
     digest = digest_of(A)
-    search = Search(operator, polynomial, wanted, number, room, float(rtol), int(maxiter), int(seed))
+    most = max(room, number + 4 * len(begin)) if space is None else room
+    search = Search(operator, polynomial, wanted, number, room, most, float(rtol), int(maxiter), int(seed))
     found = replace(search.run(begin, must_converge), digest=digest)
     if storage is None and vectors.storage(like) == vectors.storage(operator.like):
         return found
