@@ -37,7 +37,7 @@ INDEPENDENT = 1e-8  # of Ritz vectors of two steps, relative
 ROUNDING = 20  # of eigenvalues, relative to the largest
 TOGETHER = 8  # vectors that are made at a time
 EVERY = 20  # iterations after which it is looked at how much of the residual lies within the harvest
-LEAST_GAIN = 0.5  # of the residual between two deflations, or they become rarer
+LEAST_GAIN = 1e-3  # of the residual between two deflations, or they become half as frequent: where eigenvalues are missing they disturb
 
 
 class Harvest:
@@ -168,7 +168,7 @@ def eigcg(
     harvest: Harvest | None = None,
     pairs: int = 8,
     window: int = 64,
-    restart: float = 0.1,
+    restart: float = 0.2,
     rtol: float = 1e-10,
     atol: float = 0.0,
     maxiter: int = MAXITER,
