@@ -39,8 +39,6 @@ from jali.solvers.shared import sharing
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
-SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
-
 
 @named
 @sharing

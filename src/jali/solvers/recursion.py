@@ -13,7 +13,6 @@ from jali.notebook import facts
 from jali.solvers.operators import ApplyInner, Function
 from jali.vectors import Vectors
 
-MOST_DRIFT = 10  # of the residual from the recursion's value, before a solve has failed
 NORMAL = "solve A^dagger A x = A^dagger b instead"
 
 

@@ -135,7 +135,6 @@ class Outer:
         self.r = run.vectors.copy(b)
         self.scale: np.ndarray | None = None  # once the recursion has begun
         self.count = run.vectors.count(b)
-        self.strikes = 0
         self.norm_of_A: float | None = None
         self.tolerance: Any = None  # where the vectors are
         self.numbers: list[Any] = []
@@ -152,7 +151,7 @@ class Outer:
 
     def take(self, run: Krylov, b: Any, x0: Any) -> None:
         """Another right-hand side, and where to begin."""
-        self.b, self.scale, self.strikes = b, None, 0
+        self.b, self.scale = b, None
         run.vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
         run.vectors.update([(run.x, 0, [(0.0, b)])])
 

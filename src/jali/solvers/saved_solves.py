@@ -27,7 +27,7 @@ _VALUES = (
     "improved",
 )
 _NOT_KEPT = ("b", "outer.b", "outer.r")  # the caller's, and what an update computes
-_OF_OUTER = ("scale", "strikes", "norm_of_A", "unit")
+_OF_OUTER = ("scale", "norm_of_A", "unit")
 
 
 def vectors_in(run: Krylov) -> dict[str, Any]:
