@@ -13,7 +13,7 @@ from jali.fermions import Laplace
 from jali.gauge import GaugeField
 from jali.solvers import Harvest, cg, eigcg, lanczos
 from jali.solvers.eigcg import EigCG
-from jali.solvers.krylov import solved
+from jali.solvers.solved import solved
 
 LOW = np.geomspace(1e-3, 1e-1, 12)
 

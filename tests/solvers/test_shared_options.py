@@ -178,7 +178,7 @@ def test_progress_flops_and_unknown_options(capsys, monkeypatch):
     sites = E.D.lattice.volume // 2
     assert found.flops / found.iterations / sites == pytest.approx(5800, rel=0.05)
     times = iter(range(1000, 100000, 2))
-    monkeypatch.setattr("jali.solvers.krylov.time.perf_counter", lambda: float(next(times)))
+    monkeypatch.setattr("jali.solvers.solved.time.perf_counter", lambda: float(next(times)))
     cg(E.normal, E.adjoint(b), progress=True)
     assert "cg: iteration " in capsys.readouterr().out
     with pytest.raises(TypeError, match="cg has no argument 'saveto'"):

@@ -11,7 +11,7 @@ from jali.comm.virtual import virtual_ranks
 from jali.errors import SolverError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import cg
+from jali.solvers import Inner, bicgstab, cg, fgmres, leaving
 from jali.vectors import vectors_of
 
 
@@ -154,3 +154,93 @@ def test_mistakes_name_the_member(solve, error, match):
     bad[0, 0, 1] = np.nan
     with pytest.raises(SolverError, match="member 1 of the batch: b has infinities or nan"):
         cg(lambda p, q: helmholtz(q, p, 0.1), bad)
+
+
+# ---- members that leave ------------------------------------------------------------------------------------------------
+
+
+def of_many_sizes():
+    """Members of which the small ones reach an absolute bound early."""
+    lattice = Lattice(4, 4, 4)
+    b = Field(lattice, Spinor(3), batch=6)
+    rng = np.random.default_rng(1)
+    for k, size in enumerate([1.0, 1e-3, 1e-5, 1.0, 1e-7, 1e-8]):
+        shape = b.members[k].shape
+        b.members[k][...] = size * (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+    few = WilsonDirac([u.astype("float32") for u in U.fields], 0.3)
+    return WilsonDirac(U, 0.3), few, b, 1e-10 * float(np.sqrt(b.norm2().max()))
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """Who went on each time."""
+    found, begin = [], leaving.Rest.__init__
+
+    def noted(self, run, ids):
+        found.append(ids)
+        begin(self, run, ids)
+
+    monkeypatch.setattr(leaving.Rest, "__init__", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("solver", "few_bits"), [(cg, False), (cg, True), (bicgstab, False), (fgmres, False)]
+)
+def test_those_that_go_on_have_the_same_bits_when_others_leave(solver, few_bits, left):
+    D, few, b, atol = of_many_sizes()
+    A, inside = (D.normal, few.normal) if solver is cg else (D, few)
+    options = {"rtol": 1e-13, "atol": atol}
+    if few_bits:
+        options["inner"] = Inner(inside, b.like(precision="float32", storage="float16"))
+    all_stay = solver(A, b, **options)
+    assert not left
+    for check_interval in (None, 1):
+        found = solver(A, b, leave=1, check_interval=check_interval, **options)
+        assert [one.history for one in found.members] == [one.history for one in all_stay.members]
+        assert [one.residual for one in found.members] == [one.residual for one in all_stay.members]
+        assert found.x[...].tobytes() == all_stay.x[...].tobytes()
+        assert left
+        assert {0, 3} <= set(left[0]) <= {0, 1, 3}
+        left.clear()
+    solver(A, b, leave=10_000, **options)
+    assert not left
+
+
+def test_errors_of_those_that_go_on_name_their_members(left):
+    D, _, b, atol = of_many_sizes()
+    needed = cg(D.normal, b, rtol=1e-13, atol=atol).iterations
+    with pytest.raises(SolverError, match=r"members 0, 3 of the batch: no convergence") as raised:
+        cg(D.normal, b, rtol=1e-13, atol=atol, leave=2, maxiter=needed - 1)
+    assert left
+    assert len(raised.value.history) == needed
+    assert len(raised.value.history[-1]) == 6
+
+
+def test_operators_of_members_of_their_own_are_refused_where_members_leave():
+    b = batch_of(sources(Lattice(6, 8), Real(), 6))
+    masses = np.array([3.0, 40.0, 40.0, 40.0, 40.0, 0.05])
+
+    def A(p, q):
+        helmholtz_of_members(q, p, masses)
+
+    with pytest.raises(ParameterError, match=r"leave is for operators that do the same to each member"):
+        cg(A, b, rtol=1e-11, leave=2)
+    assert cg(A, b, rtol=1e-11).converged
+    with pytest.raises(ParameterError, match="leave is a positive whole number, not 0"):
+        cg(A, b, leave=0)
+
+
+def test_an_operator_with_memory_for_all_members_keeps_them(left):
+    D, _, b, atol = of_many_sizes()
+    kept = b.like()
+
+    def A(p, q):
+        D.apply(p, kept)
+        D.adjoint(kept, q)
+
+    expected = cg(A, b, rtol=1e-13, atol=atol)
+    found = cg(A, b, rtol=1e-13, atol=atol, leave=3)
+    assert len(left) == 1
+    assert found.x[...].tobytes() == expected.x[...].tobytes()

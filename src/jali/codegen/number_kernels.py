@@ -155,6 +155,27 @@ class NumberEmitter(Emitter):
 
 
 @functools.cache
+def kept_results_kernel() -> str:
+    """The text for a device that copies numbers to where the host sees them, for each of so many repetitions elsewhere.
+
+    Its words: a table of their addresses, where repetitions are counted, the memory, how many numbers, and for how many repetitions there is memory.
+    """
+    return """struct arguments { uint64_t w[5]; };
+JALI_KERNEL(kernel, arguments) {
+    const uint64_t* const w = a.w;
+    if (block_in_grid() != 0) return;
+    int64_t* const repetitions = (int64_t*)w[1];
+    const int64_t size = (int64_t)w[3], row = *repetitions % (int64_t)w[4];
+    volatile int64_t* const kept = (volatile int64_t*)w[2] + row * size;
+    for (int64_t k = thread_in_block(); k < size; k += threads_in_block())
+        kept[k] = *(const int64_t*)((const uint64_t*)w[0])[k];
+    meet();
+    if (thread_in_block() == 0) *repetitions += 1;
+}
+"""
+
+
+@functools.cache
 def prelude_of_numbers() -> str:
     """What kernels of numbers on a device need besides the prelude."""
     return (Path(__file__).parent / "prelude" / "scalars.hpp").read_text()

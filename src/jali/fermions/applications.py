@@ -61,7 +61,7 @@ class Applications:
 
     @made_of("apply", "adjoint", "_run")
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """M^dagger M psi, and its inner product with psi. Where a subclass has another M^dagger there are two kernels."""
+        """M^dagger M psi, and its inner product with psi, which is real. Where a subclass has another M^dagger there are two kernels."""
         if out is psi:
             raise LayoutError(
                 "the result stands beside psi, with which its inner product is: it needs a field other than the source"
@@ -69,8 +69,8 @@ class Applications:
         between = self._applied(psi)
         if redefines(self, Applications, "adjoint", "_run"):
             out = self.adjoint(between, out)
-            return out, self.of_one_vector(inner(psi, out, wait=wait))
-        return self._with_number(between, out, True, psi, wait)
+            return out, self.of_one_vector(inner(psi, out, wait=wait).real)
+        return self._with_number(between, out, True, psi, wait, real=True)
 
     @made_of("_run")
     def apply_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
@@ -80,12 +80,12 @@ class Applications:
     @made_of("_run")
     def apply_norm2(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
         """M psi, and its inner product with itself."""
-        return self._with_number(psi, out, False, None, wait)
+        return self._with_number(psi, out, False, None, wait, real=True)
 
     @made_of("_run")
     def adjoint_norm2(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
         """M^dagger psi, and its inner product with itself."""
-        return self._with_number(psi, out, True, None, wait)
+        return self._with_number(psi, out, True, None, wait, real=True)
 
     def matvec(self, psi: Field) -> Field:
         """M psi, in a new field."""
@@ -145,13 +145,13 @@ class Applications:
         return out
 
     def _with_number(
-        self, psi: Field, out: Field | None, dagger: bool, p: Field | None, wait: bool
+        self, psi: Field, out: Field | None, dagger: bool, p: Field | None, wait: bool, real: bool = False
     ) -> tuple[Field, Any]:
-        """M psi or M^dagger psi, and its inner product with p, or with itself."""
+        """M psi or M^dagger psi, and its inner product with p, or with itself, or the `real` part of it."""
         out = self._result(psi, out)
         kernel, arguments = self._application(psi, dagger)
-        number = apply_inner(kernel, p, out, *arguments, wait=wait)
-        return out, self.of_one_vector(number.real if p is None else number)
+        number = apply_inner(kernel, p, out, *arguments, wait=wait, real=real)
+        return out, self.of_one_vector(number)
 
     def _applied(self, psi: Field) -> Field:
         """M psi, in a field that is kept."""

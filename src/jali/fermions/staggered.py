@@ -129,12 +129,12 @@ class Staggered(Dirac):
 
     @made_of("apply", "adjoint", "hop", "_run")
     def normal_inner(self, psi: Field, out: Field | None = None, wait: bool = True) -> tuple[Field, Any]:
-        """M^dagger M psi, and its inner product with psi, from the last kernel; with `wait=False` a `Scalar`. Also of a field on one colour."""
+        """M^dagger M psi, and its inner product with psi, which is real, from the last kernel; with `wait=False` a `Scalar`. Also of a field on one colour."""
         if getattr(psi, "over", ALL) is ALL:
             return super().normal_inner(psi, out, wait)
         hopped, out = self._hopped(psi), self._out(psi, out)
         arguments = hopped, self.mass**2, -1.0, False, *self.data
-        return out, apply_inner(self.kernel("sum"), psi, out, psi, *arguments, wait=wait)
+        return out, apply_inner(self.kernel("sum"), psi, out, psi, *arguments, wait=wait, real=True)
 
     def _hopped(self, psi: Field) -> Field:
         """B psi of a field on one colour, in a field that is kept."""

@@ -38,8 +38,9 @@ def apply_inner(
     written: int | str = 0,
     over: Domain = ALL,
     wait: bool = True,
+    real: bool = False,
 ) -> Any:
-    """Runs `function(*arguments)`; returns the sum over all sites and components of conj(p) y, of the field y that it wrote.
+    """Runs `function(*arguments)`; returns the sum over all sites and components of conj(p) y, of the field y that it wrote, or of its `real` part.
 
     `written` is the parameter of y, by its position behind the site or by its name; by default the first one. p may be any field like y,
     also one of the arguments; None: y itself. The number is that of `jali.lattice.algebra.inner(p, y)` after the call, to the last bit;
@@ -57,7 +58,7 @@ def apply_inner(
     p = y if p is None else p
     _check(function, place, p, y)
     if over is ALL and not isinstance(function.function, types.MethodType) and _runs_alike(p, y, arguments):
-        fused = _with_inner(function, place, widest((p.precision, y.precision)))
+        fused = _with_inner(function, place, widest((p.precision, y.precision)), real)
         given = (p, *arguments)
         if not fused.apart or tuple(map(key_of, given)) not in fused.apart:
             try:
@@ -67,7 +68,8 @@ def apply_inner(
                     fused.apart.clear()
                 fused.apart.add(tuple(map(key_of, given)))
     function[over](*arguments)
-    return inner(p, y, wait=wait)
+    product = inner(p, y, wait=wait)
+    return product.real if real else product
 
 
 def _place(function: SiteFunction, written: Any) -> int:
@@ -135,17 +137,17 @@ class _WithInner(SiteFunction):
         self.apart: set[Any] = set()
 
 
-def _with_inner(function: SiteFunction, place: int, precision: str) -> _WithInner:
-    """The site function `(X, p, *parameters, total)` that runs `function` and adds conj(p[X]) y[X], in this arithmetic, to `total`."""
-    key = ("inner", place, precision)
+def _with_inner(function: SiteFunction, place: int, precision: str, real: bool) -> _WithInner:
+    """The site function `(X, p, *parameters, total)` that runs `function` and adds conj(p[X]) y[X], in this arithmetic, or its real part, to `total`."""
+    key = ("inner", place, precision, real)
     found = function.derived.get(key)
     if found is None:
-        found = function.derived[key] = _derived(function, place, precision)
+        found = function.derived[key] = _derived(function, place, precision, real)
     assert isinstance(found, _WithInner)
     return found
 
 
-def _derived(function: SiteFunction, place: int, precision: str) -> _WithInner:
+def _derived(function: SiteFunction, place: int, precision: str, real: bool) -> _WithInner:
     body, name, parameters = function.function, function.__name__, function.parameters
     behind = len(parameters) - body.__code__.co_kwonlyargcount
 
@@ -163,7 +165,8 @@ def _derived(function: SiteFunction, place: int, precision: str) -> _WithInner:
         if written != {X.vector} or of_p - {X.vector}:
             raise _ApartError("")  # at X there is an old value yet
         now = _held(trace, y, X)
-        total += (now if p.slot == y.slot else _held(trace, p, X)).dot(now)
+        product = (now if p.slot == y.slot else _held(trace, p, X)).dot(now)
+        total += product.real if real else product
         return result
 
     names = ["X", "the other field", *parameters, "the inner product"]

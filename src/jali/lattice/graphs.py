@@ -16,6 +16,7 @@ from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.graph_recorder import GraphRecorder, line
+from jali.lattice.kept_results import KeptResults
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalar_parts import evaluate, in_order
 from jali.lattice.scalars import Condition, read
@@ -24,9 +25,9 @@ CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition,
 
 
 class Graph:
-    """Calls that were recorded; see `jali.graph`."""
+    """Calls that were recorded; see `jali.graph`. With `kept`, the results of so many repetitions can be read one after the other (`KeptResults`)."""
 
-    def __init__(self, step: Callable[[], Any], lattice: Lattice):
+    def __init__(self, step: Callable[[], Any], lattice: Lattice, kept: int = 0):
         self.lattice = lattice
         recorder = GraphRecorder(lattice)
         with lattice.lock:
@@ -53,6 +54,7 @@ class Graph:
             ]
             self._ghost_locations: list[Any] = []  # of what other ranks write, in the driver's graph
             self._instance: Any = None
+            self.kept = KeptResults(lattice.gpu, self._results, kept) if kept else None
             if lattice.gpu is not None:
                 self._capture()
 
@@ -65,6 +67,11 @@ class Graph:
         return len(self._recorder.operations)
 
     @property
+    def on_device(self) -> bool:
+        """Whether the host goes on while it runs."""
+        return self._instance is not None
+
+    @property
     def flops(self) -> float:
         """Floating-point operations of a repetition on all ranks, as kernels count them: of each on all sites of its colours."""
         return self._recorder.flops
@@ -72,6 +79,8 @@ class Graph:
     def _once(self) -> None:
         for operation in self._recorder.operations:
             operation.run()
+        if self.kept is not None:
+            self.kept.record()
 
     def _capture(self) -> None:
         """Puts the operations on a stream that is being captured. Collective between devices of several ranks."""
@@ -119,6 +128,8 @@ class Graph:
                     self._once()
                 else:
                     self.lattice.gpu.launch_graph(self._instance)
+                if self.kept is not None:
+                    self.kept.repeated()
             if self._instance is not None and times > 0:
                 self._forget_ghosts()
                 for storage in self._recorder.borrowed:
@@ -130,8 +141,11 @@ class Graph:
 
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
-        result = self.result
-        return read(*(result if isinstance(result, list | tuple) else (result,)))
+        return read(*self._results)
+
+    @property
+    def _results(self) -> list[Any]:
+        return list(self.result) if isinstance(self.result, list | tuple) else [self.result]
 
     def _prepare(self) -> None:
         """Evaluates what depends on numbers that change now, and takes sums of launches that run now."""

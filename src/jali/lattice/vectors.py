@@ -22,7 +22,7 @@ from jali.lattice.algebra import inner, norm2, sum_of_members
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
 from jali.lattice.field import Field
-from jali.lattice.graphs import Graph, graph
+from jali.lattice.graphs import Graph
 from jali.lattice.loading import field_of_checkpoint
 from jali.lattice.member_products import Combination, combine, gram
 from jali.lattice.saving import OWN, save_fields
@@ -340,9 +340,9 @@ class FieldVectors:
         """A number that a graph carries from one repetition to the next; of an array of numbers for the members of a batch an array."""
         return x.lattice.scalar(value) if np.ndim(value) == 0 else x.lattice.scalars(value)
 
-    def graph(self, x: Field, step: Callable[[], Any]) -> Graph:
+    def graph(self, x: Field, step: Callable[[], Any], kept: int = 0) -> Graph:
         """The calls of `step`, recorded."""
-        return graph(step, x.lattice)
+        return Graph(step, x.lattice, kept)
 
 
 class WholeBatchVectors(FieldVectors):

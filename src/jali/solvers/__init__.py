@@ -16,7 +16,6 @@ from jali.solvers.eigenpairs import Eigenpairs
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.fgmres import fgmres
 from jali.solvers.gcr import gcr
-from jali.solvers.krylov import Workspace
 from jali.solvers.lanczos import lanczos
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
 from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
@@ -27,6 +26,7 @@ from jali.solvers.primal import ADMM, ADMML2, LinearizedADMM, ProximalGradient
 from jali.solvers.primal_dual import PrimalDual
 from jali.solvers.proximal import L2, L21, ProxOperator
 from jali.solvers.reliable import Inner
+from jali.solvers.repetitions import Workspace
 from jali.solvers.solver import Solver
 from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
 from jali.solvers.tuning import TunedSolver, tune_solver

@@ -24,12 +24,13 @@ from jali.solvers.columns import Columns, of_each
 from jali.solvers.eigs import SEED
 from jali.solvers.elementwise import going, sqrt, where
 from jali.solvers.host_matrices import host_matrix
-from jali.solvers.krylov import Krylov, check_arguments, solved
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
 from jali.solvers.recursion import NORMAL
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, check_arguments
 from jali.vectors import check_alike, is_list, vectors_of
 
 MOST_MEMBERS = 16  # that share a space: matrices of numbers on a device are factorised up to this order
@@ -74,6 +75,7 @@ class BlockCG(Krylov):
     """Q, which is r between iterations, the directions d, and z = A d. Matrices are arrays of numbers where the vectors are, else of the host."""
 
     name = "block_cg"
+    leaves = False  # members share a space
     scratch = ("z", "w")
     watches_positive = True
     largest = 0.0  # root of a pivot of D^dagger A D

@@ -16,12 +16,13 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_adjoint
 from jali.solvers.elementwise import computed, kept, length
-from jali.solvers.krylov import Krylov, check_arguments, solved
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import adjoint_into_of, adjoint_of, forward_of
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, check_arguments
 
 
 class CGNR(Krylov):

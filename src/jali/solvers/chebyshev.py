@@ -21,12 +21,13 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.eigs import power_iteration
 from jali.solvers.elementwise import computed, going, where
-from jali.solvers.krylov import Krylov, check_arguments, solved
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members
 from jali.solvers.recursion import NORMAL, Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, check_arguments
 from jali.vectors import check_alike, like, vectors_of
 
 MARGIN = 1.1  # times the largest eigenvalue that power iteration finds, which is below the true one

@@ -28,7 +28,6 @@ from jali.solvers import rules as rule_files
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite
 from jali.solvers.facts import Facts
-from jali.solvers.krylov import check_arguments
 from jali.solvers.memory import agreed_least, agreed_text, bytes_of, device_of, free_memory
 from jali.solvers.methods import FORMS, KINDS, METHODS, Candidate
 from jali.solvers.operators import into_of, is_operator, joins_members
@@ -36,6 +35,7 @@ from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.rules import Condition, Rule, candidate
 from jali.solvers.scaling import scaled, unscaled
+from jali.solvers.solver import check_arguments
 from jali.vectors import check_alike, vectors_of
 
 MAXITER = 10_000

@@ -20,8 +20,8 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian
 from jali.solvers.diagnosis import Diagnosis
-from jali.solvers.elementwise import computed, going, of_host, settle, where
-from jali.solvers.krylov import Krylov, check_arguments, solved
+from jali.solvers.elementwise import computed, going, part, settle, where
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import (
     ApplyInner,
     Function,
@@ -36,7 +36,8 @@ from jali.solvers.preconditioned import PreconditionedCG
 from jali.solvers.recursion import NORMAL, Recursion, Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_arguments, check_tolerances
 from jali.vectors import Vectors, check_alike, vectors_of
 
 
@@ -107,6 +108,11 @@ def _kept_ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     return where(going(rr, size, tolerance), new / old, 1.0)
 
 
+def _without(product: Any, rr: Any, ratio: Any) -> Any:
+    """What a direction times `ratio` gets of r, with which it has this product."""
+    return 1.0 - ratio * part(product, rr)
+
+
 def _once(rr: Any, size: Any, tolerance: Any) -> Any:
     return where(going(rr, size, tolerance), 1.0, 0.0)
 
@@ -124,12 +130,16 @@ class ConjugateGradients(Krylov):
         if not hasattr(self, "p"):
             self.p = self.vectors.like(self.b)
             self.q = None if is_operator(self.A) else self.vectors.like(self.b)
-            self.forward = function_of("the operator", self.A, self.q)
+            self.forward = self.forward_function()
             self.apply_inner = apply_inner_of("the operator", self.A, self.vectors, self.q)
         if not np.ndim(rr):  # at a restart, too: its numbers are those of another matrix of Lanczos
             self.diagnosis = self._diagnosed(float(rr))
         self.vectors.update([(self.p, 0, [(1, self.r)])])
         return [rr]
+
+    def forward_function(self) -> Function:
+        """That of which the recursion is: A p."""
+        return function_of("the operator", self.A, self.q)
 
     def step(self, rr: Any) -> tuple[list[Any], list[Any], list[Any]]:
         size, tolerance = self.size, self.tolerance
@@ -149,12 +159,11 @@ class ConjugateGradients(Krylov):
     def release(self) -> None:
         self.vectors.update([(self.p, 1, [(-1, self.r)])])
 
-    def resume(self, rr: np.ndarray, ratio: np.ndarray) -> None:
+    def resume(self, rr: Any, ratio: Any) -> list[Any] | None:
         """The last direction is made orthogonal to r, as it was to the r of the recursion."""
-        product = np.asarray(self.vectors.inner(self.r, self.p))
-        common = np.where(rr > 0, product / np.where(rr > 0, rr, 1.0), 0.0)
-        self.update((self.p, of_host(ratio), [(of_host(1 - ratio * common), self.r)]))
-        self.set_numbers([rr])
+        weight = computed(_without, self.inner(self.r, self.p), rr, ratio)
+        self.update((self.p, ratio, [(weight, self.r)]))
+        return [rr]
 
     def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
         unit = self._unit() if self.diagnosis is not None else 1.0

@@ -17,9 +17,11 @@ from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.krylov import LEAST_GAIN, Krylov, check_arguments
+from jali.solvers.krylov import Krylov
 from jali.solvers.recursion import Solution
 from jali.solvers.scaling import number, unscaled
+from jali.solvers.solved import LEAST_GAIN
+from jali.solvers.solver import check_arguments
 from jali.vectors import vectors_of
 
 CYCLES = 50

@@ -23,11 +23,11 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.conjugate_gradient import ConjugateGradients
 from jali.solvers.eigenpairs import Eigenpairs, check_digest
-from jali.solvers.krylov import check_arguments, solved
 from jali.solvers.operators import digest_of, has_batch, into_of, joins_members
 from jali.solvers.recursion import Solution
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER, check_tolerances
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, check_arguments, check_tolerances
 from jali.solvers.subspaces import agreed, meeting, operations
 
 LEAST_NEW = 0.05  # part of a vector outside of those that are known, below which it is none
@@ -233,6 +233,7 @@ class EigCG(ConjugateGradients):
     """Conjugate gradients with a window of residuals: `V` has the first `filled` Lanczos vectors, and `T` the operator projected on them."""
 
     name = "eigcg"
+    leaves = False
 
     def __init__(
         self,

@@ -15,12 +15,13 @@ import numpy as np
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, length, part
-from jali.solvers.krylov import Krylov, check_arguments, solved
+from jali.solvers.krylov import Krylov
 from jali.solvers.operators import into_of
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
-from jali.solvers.solver import MAXITER
+from jali.solvers.solved import solved
+from jali.solvers.solver import MAXITER, check_arguments
 
 
 class GCR(Krylov):

@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from jali.comm.validation import integer
-from jali.errors import ParameterError, RecordingError, SolverError, StorageError
+from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
-from jali.solvers import saved_solves
-from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import not_finite, not_hermitian
-from jali.solvers.elementwise import assign, read, settle
+from jali.solvers.elementwise import assign, computed, read, settle, sqrt
 from jali.solvers.operators import (
     into_of,
     is_operator,
@@ -34,26 +30,12 @@ from jali.solvers.operators import (
     started,
     widened,
 )
-from jali.solvers.recursion import Solution
-from jali.solvers.reliable import STRIKES, Inner, Outer
-from jali.solvers.scaling import bound, scaled, unscaled
-from jali.solvers.shared import Shared
-from jali.solvers.solver import check_tolerances
+from jali.solvers.reliable import Inner, Outer
+from jali.solvers.repetitions import TOGETHER, Found, Workspace
+from jali.solvers.scaling import bound, scaled
 from jali.vectors import check_alike, vectors_of
 
-LEAST_GAIN = 0.5  # of the true residual, by which a restart has to lower it
-TOGETHER = (
-    8  # iterations of a graph, as long as a step has no more: recording them takes as long as some tens
-)
 PATIENCE = 200  # iterations in which the smallest residual falls by a tenth, or a solve has stagnated
-
-
-class Found(NamedTuple):
-    """Numbers of a step: |r|^2 of each iteration, what `check` looks at, and the bound of a rule, if there is one."""
-
-    squares: list[Any]
-    watched: list[Any]
-    limit: list[Any]
 
 
 class Krylov:
@@ -70,6 +52,12 @@ class Krylov:
         False  # whether what `check` looks at is positive, not only other than zero
     )
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
+    leaves = True  # whether members that have converged may leave
+    arguments: tuple[Any, ...] = ()  # that it was made with
+    form = 0  # of a step: one of another form has graphs of its own
+    resumes = False  # whether the recursion goes on after an update
+    updates = 0  # so far, -1: cannot be recorded
+    renewal: Any = None  # an update as a graph
     x: Any
     r: Any
     flops: float | None = None  # of an iteration, once one has been recorded
@@ -89,11 +77,13 @@ class Krylov:
         if batch is not None and joins_members(A):
             vectors, batch = vectors.of_whole_batch(), None  # type: ignore[attr-defined]
         self.vectors, self.batch = vectors, batch
+        self.labels = list(range(batch or 0))  # of members, in messages
+        self.rests: dict[tuple[int, ...], Any] = {}  # runs of some members (`leaving.py`)
         self.of, self.A, self.inner_operator = A, A, inner
         self.outer: Outer | None = None
         self.apply = into_of("the operator", A, vectors)
         self.stay = vectors.repeats(b)  # numbers are those of a device, or of the host as it keeps them
-        self.graphs: dict[int, Any] = {}  # by the steps that they repeat
+        self.graphs: dict[tuple[int, int], Any] = {}  # by the steps that they repeat, and the run's form then
         self.numbers: list[Any] = []
         self.solve(b, x0, rtol, atol)
 
@@ -101,9 +91,12 @@ class Krylov:
     def of_workspace(cls, more: dict[str, Any], A: Any, b: Any, x0: Any, *arguments: Any) -> Krylov:
         """A run with these arguments; that of the last solve where a workspace among the options `more` has one that fits."""
         workspace = more.get("workspace")
-        if not isinstance(workspace, Workspace):
-            return cls(A, b, x0, *arguments)
-        return workspace.run_of(cls, A, b, x0, *arguments)
+        if isinstance(workspace, Workspace):
+            run = workspace.run_of(cls, A, b, x0, *arguments)
+        else:
+            run = cls(A, b, x0, *arguments)
+        run.arguments = arguments
+        return run
 
     def solve(self, b: Any, x0: Any, rtol: float, atol: float) -> None:
         """Begins to solve for b, with the vectors that there are from a solve before."""
@@ -119,7 +112,7 @@ class Krylov:
         self.limits = self.tolerances  # below which the recursion waits
         self.complex = bool(np.iscomplexobj(vectors.inner(b, b)))
         self._take(b, x0)
-        rr = squares if x0 is None else self.true_squares()
+        rr = squares if x0 is None else self._first_squares()
         if not np.all(np.isfinite(rr)):
             raise self._not_finite(rr, x0=self.solution)
         self.history = [np.sqrt(rr) / self.sizes]
@@ -134,10 +127,12 @@ class Krylov:
         else:
             self.size, self.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
             if self.outer is not None:
-                self.outer.tolerance = self.kept(self.tolerances)
+                self.outer.size, self.outer.tolerance = self.kept(self.sizes), self.kept(self.tolerances)
         self.prepare(rr)
         if self.outer is not None:
-            rr, _ = self._handed_over(rr)
+            self.outer.begin(self, rr)
+            self._look_at(squares=rr, handed_over=self._hand_over(self.kept(rr)))
+            rr = self.squares
         self.start(rr)
 
     def _take(self, b: Any, x0: Any) -> None:
@@ -188,9 +183,10 @@ class Krylov:
     def release(self) -> None:
         """Called before r is replaced by an update."""
 
-    def resume(self, rr: np.ndarray, ratio: np.ndarray) -> None:
-        """Goes on after r has been replaced, which has these |r|^2, and is that of before times `ratio`, but for rounding."""
-        self.start(rr)
+    def resume(self, rr: Any, ratio: Any) -> list[Any] | None:
+        """The numbers of the next step, after r has been replaced, which has this |r|^2, and is that of before times `ratio`, but for rounding: all
+        where the vectors are. None: the recursion starts again, with `begin`."""
+        return None
 
     def refuse_bad(self, what: str, value: np.ndarray, of: str = "the operator") -> None:
         """Raises SolverError where this number of a step, which comes of `of`, is infinite or nan, for a member that goes on."""
@@ -252,7 +248,7 @@ class Krylov:
         self._keep(self.numbers, values)
 
     def go_on(self, squares: np.ndarray, missing: np.ndarray) -> None:
-        """The recursion of the members that miss the tolerance, from the true r with these |r|^2."""
+        """The recursion of the members that miss the tolerance, from the true r with these |r|^2, which `true_squares` has computed."""
         residuals = np.sqrt(squares) / self.true_sizes
         self.going = missing
         self.history[-1] = np.where(missing, residuals, self.history[-1])
@@ -260,28 +256,72 @@ class Krylov:
         self.improved = self.since = self.iterations
         if self.outer is None:
             self.squares = squares
-            self.start(squares)
-        else:
-            self.release()
-            self.resume(*self._handed_over(squares))
+        if self.outer is None or not self.resumes:
+            self.start(self.squares)
 
-    def _handed_over(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """r of the outer solve as that of the recursion, with the bounds for it."""
+    def _hand_over(self, squares: Any, ratio: Any = None) -> list[Any]:
+        """r of the outer solve, with this |r|^2, as that of the recursion, and what follows from it: sizes, the rule's numbers, and those of the next step
+        where the recursion resumes. Returns |r|^2 of the recursion and its bound. Nothing waits."""
         outer = self.outer
         assert outer is not None
-        rr, ratio = outer.hand_over(self, squares)
-        scale = outer.scale
-        assert scale is not None
-        self.sizes, self.squares = self.true_sizes * scale, rr
-        numbers = outer.rule.begin(self, np.sqrt(squares) / self.true_sizes)
+        rr = self.update((self.r, 0, [(outer.factor, outer.r)]), norm=True)
+        size = computed(_times, outer.size, outer.factor)
+        rule = outer.rule.begin(self, computed(_part, squares, outer.size))
+        settle(size, *rule)
         if self.stay:
-            self.size.assign(self.kept(self.sizes))
+            self.size.assign(size)
         else:
-            self.size = self.kept(self.sizes)
-        self._keep(outer.numbers, numbers)
-        self._set_limit(outer.rule.bound(self, outer.numbers, self.kept(rr))[1])
-        self.limits = read(self.tolerance)
-        return rr, ratio
+            self.size = size
+        if outer.numbers:
+            self._leave(outer.numbers, rule)
+        else:
+            self._keep(outer.numbers, [read(number) for number in rule])
+        limit = outer.rule.bound(self, outer.numbers, rr)[1]
+        self._set_limit(limit)
+        if ratio is not None:
+            numbers = self.resume(rr, ratio)
+            self.resumes = numbers is not None
+            if numbers is not None:
+                self._leave(self.numbers, numbers)
+        return [rr, limit]
+
+    def _renewed(self) -> list[Any]:
+        """An update: adds what the recursion has found to x, and gives it b - A x. Returns the |r|^2 and the scale of the outer solve, and what `_hand_over`
+        does. Nothing waits."""
+        outer = self.outer
+        assert outer is not None
+        self.release()
+        squares = outer.residual(self)
+        ratio = outer.rescale(self, squares)
+        return [squares, outer.factor, *self._hand_over(squares, ratio)]
+
+    def _look_at(self, squares: np.ndarray, handed_over: list[Any], scale: Any = None) -> None:
+        """The host's numbers after an update."""
+        outer = self.outer
+        assert outer is not None
+        if scale is not None:
+            outer.scale = read(scale)
+        assert outer.scale is not None
+        self.sizes = self.true_sizes * outer.scale
+        self.squares, self.limits = (read(number) for number in handed_over)
+        self.squares = np.asarray(self.squares, float)
+
+    def _renew(self) -> np.ndarray:
+        """An update, from the second one on as a graph where steps are; |r|^2."""
+        if self.graphs and self.updates > 0 and self.renewal is None:
+            try:
+                self.renewal = self.vectors.graph(self.outer.b, self._renewed, kept=1)
+            except RecordingError:
+                self.updates = -1  # steps may be recorded all the same
+        if self.renewal is not None:
+            self.renewal.run()
+            squares, scale, *handed_over = self.renewal.kept.next()
+        else:
+            squares, scale, *handed_over = self._renewed()
+            self.updates += self.updates >= 0
+        squares = np.asarray(read(squares), float)
+        self._look_at(squares, handed_over, scale)
+        return squares
 
     def keep_rule(self, values: list[Any]) -> None:
         """The numbers of the rule of updates."""
@@ -295,16 +335,20 @@ class Krylov:
         else:
             self.size = self.kept(self.sizes)
         self._set_limit(self.kept(self.limits))
-        if self.outer is not None and self.stay:
-            self.outer.tolerance.assign(self.kept(self.tolerances))
-        elif self.outer is not None:
-            self.outer.tolerance = self.kept(self.tolerances)
+        if (outer := self.outer) is not None and self.stay:
+            outer.tolerance.assign(self.kept(self.tolerances))
+            outer.size.assign(self.kept(self.true_sizes))
+        elif outer is not None:
+            outer.tolerance, outer.size = self.kept(self.tolerances), self.kept(self.true_sizes)
 
     def tighten(self, factors: np.ndarray) -> None:
         """Tolerances times these factors."""
         self.tolerances = self.tolerances * factors
         self.limits = self.tolerances
         self.set_bounds()
+        if (outer := self.outer) is not None:
+            self._set_limit(outer.rule.bound(self, outer.numbers, self.kept(self.squares))[1])
+            self.limits = read(self.tolerance)
 
     def deflate(self, pairs: Any) -> np.ndarray:
         """Adds to x the solution within eigenvectors of what r = b - A x has there, and computes r again; returns |r|^2."""
@@ -431,13 +475,20 @@ class Krylov:
     def remaining(self) -> float:
         """In how many iterations the recursion is likely to wait, by how fast residuals fell since its last update, or where that was just now in all."""
         since = self.since if self.iterations - self.since >= 2 * TOGETHER else 0
+        return self._left(self.going, self.limits, since)
+
+    def left_of(self, members: np.ndarray) -> float:
+        """In how many iterations these members are likely to converge, by how fast residuals fell."""
+        return self._left(members, self.tolerances, 0)
+
+    def _left(self, members: np.ndarray, bounds: np.ndarray, since: int) -> float:
         done = self.iterations - since
-        if done < 4 or not self.going.any():
+        if done < 4 or not members.any():
             return math.inf
         with np.errstate(all="ignore"):
-            now, first = self.history[-1][self.going], self.history[since][self.going]
+            now, first = self.history[-1][members], self.history[since][members]
             rate = np.log(first / now) / done
-            left = np.log(now / np.broadcast_to(self.limits, self.going.shape)[self.going]) / rate
+            left = np.log(now / np.broadcast_to(bounds, members.shape)[members]) / rate
         return float(np.max(np.where(rate > 0, left, math.inf)))
 
     def count(self, rr: np.ndarray) -> None:
@@ -495,8 +546,12 @@ class Krylov:
 
     def true_squares(self) -> np.ndarray:
         """|b - A x|^2 of what has been found, with r = b - A x, in the precision of b."""
+        return self._first_squares() if self.outer is None else self._renew()
+
+    def _first_squares(self) -> np.ndarray:
+        """The same, where few bits have found nothing yet."""
         if self.outer is not None:
-            return self.outer.squares(self)
+            return np.asarray(read(self.outer.residual(self)), float)
         self.apply(self.x, self.r)
         found = self.vectors.update([(self.r, -1, [(1, self.b)])], norm=True)
         return np.asarray(found, float)
@@ -538,7 +593,7 @@ class Krylov:
         """The error of these members, with the residuals so far, and with a cause where it is `measured`."""
         of = ""
         if self.batch is not None:
-            members = np.flatnonzero(wrong).tolist()
+            members = [self.labels[k] for k in np.flatnonzero(wrong).tolist()]
             of = f", member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))} of the batch"
         history = getattr(self, "history", [])
         cause = self.cause() if history and measured else ""
@@ -547,289 +602,9 @@ class Krylov:
         )
 
 
-class _Repeated:
-    """So many steps of a run as a graph."""
-
-    def __init__(self, run: Krylov, turns: int):
-        self.run = run
-        self.turns = turns
-        self.graph = run.vectors.graph(run.b, self._steps)
-        run.flops = self.graph.flops / (turns * run.steps)
-
-    def _steps(self) -> list[Any]:
-        """|r|^2 of the iterations, what is looked at, and the bound of a rule, step by step."""
-        found = self.run.run(self.turns)
-        self.counts = [len(part) for part in found[0]]
-        return [number for step in found for part in step for number in part]
-
-    def read(self) -> list[Found]:
-        """What the last repetition found; waits for it."""
-        numbers = iter(self.graph.read())
-        return [
-            Found(*([next(numbers) for _ in range(count)] for count in self.counts))
-            for _ in range(self.turns)
-        ]
+def _times(size: Any, factor: Any) -> Any:
+    return size * factor
 
 
-def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
-    """Raises ParameterError for tolerances that nothing reaches, or everything, and for counts that are no positive whole numbers."""
-    check_tolerances(name, rtol=rtol, atol=atol)
-    if rtol >= 1 or rtol == atol == 0:
-        raise ParameterError(
-            f"{name}: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
-        )
-    for word, value in counts.items():
-        if (value is not None or word != "check_interval") and (
-            (count := integer(value)) is None or count < 1
-        ):
-            raise ParameterError(f"{name}: {word} is a positive whole number, not {value_shown(value)}")
-
-
-def solved(
-    run: Krylov,
-    maxiter: int,
-    must_converge: bool,
-    check_interval: int | None,
-    callback: Callable[[Any], None] | None = None,
-    **more: Any,
-) -> Solution | BatchSolution:
-    """Iterates a run to its end (`_to_its_end`). An error of a format that cannot hold the numbers has the history, too."""
-    try:
-        return _to_its_end(run, maxiter, must_converge, check_interval, callback, more)
-    except StorageError as error:
-        error.history = [one.tolist() for one in run.history]  # type: ignore[attr-defined]
-        raise
-
-
-def _to_its_end(
-    run: Krylov,
-    maxiter: int,
-    must_converge: bool,
-    check_interval: int | None,
-    callback: Callable[[Any], None] | None,
-    more: dict[str, Any],
-) -> Solution | BatchSolution:
-    """Iterates a run, and restarts it from b - A x where that is larger than the recursion said. `more` are the options of `Shared`. Raises what
-    solvers raise."""
-    shared = Shared.checked(run.name, more)
-    run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), must_converge, int(maxiter)
-    name = run.name
-    if callback is not None and not callable(callback):
-        raise ParameterError(f"{name}: a callback is a function of x, not {value_shown(callback)}")
-    if check_interval is not None and check_interval > 1 and not run.stay:
-        raise ParameterError(
-            f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
-        )
-    if shared.resume is not None:
-        saved_solves.resume(run, shared.resume)
-    elif shared.deflation is not None and not run.converged:
-        shared.deflation.check(run.of)
-        squares = run.deflate(shared.deflation)
-        run.go_on(squares, np.sqrt(squares) / run.true_sizes > run.tolerances)
-        run.history = [np.sqrt(squares) / run.true_sizes]
-    # of graphs on hosts, too: they save what Python does between the kernels of a step
-    turns = check_interval or (max(1, TOGETHER // run.steps) if run.stay and callback is None else 1)
-    ahead = callback is None and shared.save_to is None
-    records = turns > 1 or (check_interval is None and run.steps > 1 and run.stay and callback is None)
-    repeated = _Repetitions(run, turns, records, check_interval is not None, ahead)
-    progress = _Progress(run) if shared.progress else None
-    last = np.full(np.shape(run.sizes), math.inf)
-    strikes, heavy_quark = 0, None
-    while True:
-        while not run.converged and not run.stagnates and run.iterations < maxiter:
-            repeated.iterate()
-            if progress is not None:
-                progress.show()
-            if callback is not None:
-                _call(callback, run, shared.save_to)
-        if not run.converged and shared.save_to is not None:
-            saved_solves.save(run, shared.save_to)
-        if not run.iterations and shared.heavy_quark is None:
-            residuals = run.history[0]
-            break
-        squares = run.true_squares()
-        residuals = np.sqrt(squares) / run.true_sizes
-        if np.any(wrong := ~np.isfinite(residuals)):
-            raise run.error(
-                wrong, "b - A x has infinities or nan: the operator gave such numbers, or x was changed"
-            )
-        missing = residuals > run.tolerances
-        if shared.heavy_quark is not None:
-            heavy_quark = run.heavy_quark()
-            too_large = ~missing & (heavy_quark > shared.heavy_quark) & (residuals > 0)
-            run.tighten(np.where(too_large, np.maximum(0.1, 0.5 * shared.heavy_quark / heavy_quark), 1.0))
-            missing = missing | too_large
-        if not run.converged or not missing.any():
-            break
-        least = LEAST_GAIN if run.outer is None else max(LEAST_GAIN, 0.5 + 0.5 * run.outer.delta)
-        strikes = 0 if np.any(missing & (residuals < least * last)) else strikes + 1
-        if strikes >= (1 if run.outer is None else STRIKES):
-            if must_converge:
-                raise run.error(missing, run.lost(residuals[missing].max(), missing))
-            break
-        last = np.where(missing, residuals, last)
-        if shared.deflation is not None:
-            squares = run.deflate(shared.deflation)
-        run.go_on(squares, missing)
-    converged = residuals <= run.tolerances
-    if heavy_quark is not None:
-        converged = converged & ((heavy_quark <= shared.heavy_quark) | (residuals == 0))
-    if must_converge and not converged.all():
-        beside = (
-            "" if heavy_quark is None else f", the heavy-quark residual {heavy_quark[~converged].max():.3g}"
-        )
-        raise run.error(
-            ~converged,
-            f"no convergence to {np.max(run.tolerances):g} in {run.iterations} iterations: |b - A x|/|b| is {residuals[~converged].max():.3g}{beside}",
-        )
-    return _solution(run, residuals, converged, heavy_quark, repeated.turns, shared.workspace is not None)
-
-
-def _call(callback: Callable[[Any], None], run: Krylov, save_to: Any) -> None:
-    """The callback. Where it raises on one rank, and the solve is to be saved, all save it, and stop."""
-    x = unscaled(run.vectors, run.solution, run.factors)
-    if save_to is None:
-        callback(x)
-        return
-    raised: BaseException | None = None
-    try:
-        callback(x)
-    except BaseException as error:  # control-C, too
-        raised = error
-    stopped = np.array([raised is not None], float)
-    for ranks in run.vectors.ranks(run.b):
-        ranks.all_reduce(stopped, stopped)
-    if stopped[0]:
-        saved_solves.save(run, save_to)
-        raise raised or run.error(run.going, "a callback of another rank raised an exception", measured=False)
-
-
-class Workspace:
-    """Vectors, kernels and graphs of a solve of fields, for the next ones with the same operator: `cg(A, b, workspace=workspace)`.
-
-    A solve that follows with the same solver, operator, options and form of b begins at once, with the same bits; another one makes its own. It keeps the
-    vectors of the last solve in memory until it is deleted.
-    """
-
-    def __init__(self) -> None:
-        self._run: Krylov | None = None
-        self._arguments: tuple[Any, ...] = ()
-        self._form: Any = None
-
-    def run_of(self, kind: type[Krylov], A: Any, b: Any, x0: Any, *arguments: Any) -> Krylov:
-        """The run of the last solve, begun again, where it fits; else a new one."""
-        *fixed, rtol, atol, inner = arguments
-        run, self._run = self._run, None  # a solve that fails leaves nothing
-        if (
-            type(run) is kind
-            and run.of == A
-            and run.inner_operator is inner
-            and all(one is other or one == other for one, other in zip(fixed, self._arguments, strict=True))
-            and callable(getattr(b, "is_like", None))
-            and b.is_like(self._form)
-            and (x0 is None or x0.is_like(self._form))
-        ):
-            run.solve(b, x0, rtol, atol)
-        else:
-            run = kind(A, b, x0, *arguments)
-            self._arguments, self._form = tuple(fixed), b
-        self._run = run
-        return run
-
-
-class _Repetitions:
-    """The steps of a run: one by one, or as graphs of `turns` of them, and of fewer towards the end.
-
-    While the host looks at what a graph found, a device already repeats it where that is not near the end, if `ahead`.
-    """
-
-    def __init__(self, run: Krylov, turns: int, records: bool, exactly: bool, ahead: bool):
-        self.run, self.turns, self.records, self.exactly, self.ahead = run, turns, records, exactly, ahead
-        self.graphs: dict[int, _Repeated] = run.graphs
-        self.started: _Repeated | None = None
-        self.first = not run.graphs
-
-    def iterate(self) -> None:
-        """As many steps as there is a graph for. Raises RecordingError where `exactly` so many were to be recorded, and cannot be."""
-        run, turns = self.run, self.turns
-        left = min(run.remaining(), run.maxiter - run.iterations)
-        if self.started is not None:
-            self._read(self.started, left)
-            return
-        # what a graph does after the last iteration is lost
-        if not self.exactly and turns > 2 and left < turns * run.steps:
-            turns = 2
-        if self.records and not self.first and run.iterations + turns * run.steps <= run.maxiter:
-            try:
-                if turns not in self.graphs:
-                    self.graphs[turns] = _Repeated(run, turns)
-            except RecordingError:
-                if self.exactly:
-                    raise
-                self.turns, self.records = 1, False
-            else:
-                self.graphs[turns].graph.run()
-                self._read(self.graphs[turns], left)
-                return
-        run.iterate()  # the first one makes the kernels
-        self.first = False
-
-    def _read(self, repeated: _Repeated, left: float) -> None:
-        run, self.started = self.run, None
-        steps = repeated.read()
-        last, limit = steps[-1].squares[-1], steps[-1].limit
-        if self.ahead and left >= 2 * repeated.turns * run.steps:
-            with np.errstate(all="ignore"):
-                now = np.sqrt(np.asarray(last).real) / run.sizes
-            if np.any(run.going & (now > (limit[0] if limit else run.limits)) & np.isfinite(now)):
-                repeated.graph.run()
-                self.started = repeated
-        run.note_all(steps)
-
-
-class _Progress:
-    """A line each second, on the first rank."""
-
-    def __init__(self, run: Krylov):
-        self.run, self.last = run, time.perf_counter()
-        self.speaks = all(ranks.rank == 0 for ranks in run.vectors.ranks(run.b))
-
-    def show(self) -> None:
-        """Prints where the solve is, if a second has passed."""
-        now = time.perf_counter()
-        if self.speaks and now > self.last + 1:
-            self.last, run = now, self.run
-            print(
-                f"{run.name}: iteration {run.iterations}, |r|/|b| {np.max(run.history[-1]):.3g}, tolerance {np.max(run.tolerances):.3g}",
-                flush=True,
-            )
-
-
-def _solution(
-    run: Krylov,
-    residuals: np.ndarray,
-    converged: np.ndarray,
-    heavy_quark: np.ndarray | None,
-    turns: int,
-    keeps: bool,
-) -> Solution | BatchSolution:
-    x = run.x if run.outer is None else run.outer.x
-    x = unscaled(run.vectors, run.vectors.copy(x) if keeps and not run.factors else x, run.factors)
-    history = np.array(run.history)
-
-    def one(x: Any, member: Any, count: int) -> Solution:
-        return Solution(
-            x,
-            count,
-            history[(slice(count + 1), *member)].tolist(),
-            float(residuals[member]),
-            bool(converged[member]),
-            turns,
-            time.perf_counter() - run.time_of_start,
-            None if run.flops is None else round(run.flops * run.iterations),
-            None if heavy_quark is None else float(heavy_quark[member]),
-        )
-
-    if run.batch is None:
-        return one(x, (), run.iterations)
-    return BatchSolution(x, tuple(one(x.members[k], (k,), int(run.counts[k])) for k in range(run.batch)))
+def _part(square: Any, size: Any) -> Any:
+    return sqrt(square) / size

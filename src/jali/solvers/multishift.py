@@ -5,6 +5,9 @@ residual of another one is zeta_k r with zeta_k < 1, so the largest shift conver
 longer updated. Residuals are computed from the solutions afterwards. Where rounding has lost one, `cg` goes on from there. There is no start
 x0, since residuals would not be parallel, and no preconditioning, which would have to commute with shifts.
 
+Of a field with a batch, all members are solved at once, each with its own numbers. With an `Inner` the recursion has few bits, as far as these carry it, and
+each shift is solved further by `cg` with the same few bits.
+
 The recursion stands here in ratios of his numbers. With the steps alpha, the weights beta, and the distance delta = sigma_k - sigma_0,
 
     excess' = delta alpha + alpha beta_old / alpha_old excess / (1 + excess)        1 + excess' = zeta / zeta'
@@ -24,45 +27,40 @@ from typing import Any
 
 import numpy as np
 
-from jali.comm.validation import integer
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
-from jali.solvers.causes import not_finite
-from jali.solvers.conjugate_gradient import cg
-from jali.solvers.diagnosis import Diagnosis
-from jali.solvers.operators import (
-    Function,
-    apply_inner_of,
-    forward_of,
-    function_of,
-    has_batch,
-    is_operator,
-    joins_members,
-    widened,
-)
-from jali.solvers.recursion import Recursion, Solution, iterate
-from jali.solvers.scaling import scaled, unscaled
-from jali.solvers.solver import MAXITER, check_tolerances
+from jali.solvers.batches import BatchSolution
+from jali.solvers.conjugate_gradient import ConjugateGradients, cg
+from jali.solvers.elementwise import computed, going, settle, sqrt, where
+from jali.solvers.krylov import PATIENCE
+from jali.solvers.operators import into_of, is_operator, joins_members, widened
+from jali.solvers.recursion import Solution
+from jali.solvers.reliable import Inner
+from jali.solvers.repetitions import TOGETHER, Repetitions
+from jali.solvers.scaling import number, unscaled
+from jali.solvers.solver import MAXITER, check_arguments
 from jali.vectors import Vectors, vectors_of
 
-TOGETHER = 2  # shifts of one update, which also bounds the number of kernels; on hosts more streams of memory are slower
+MOST_AT_ONCE = 2  # shifts of one update, which also bounds the number of kernels; on hosts more streams of memory are slower
 MOST_NUMBERS = 64  # of one array of numbers in a graph
 LEAST_GAIN = 0.5  # of the true residual, by which a refinement has to lower it to be followed by another
+FEWER = 2 / 3  # of the shifts of a graph: so few go on, and another graph is recorded
+ABOVE_ROUNDING = 10.0  # the tolerance of a recursion in few bits, in units of their rounding
 
 
 @dataclass(frozen=True, repr=False)
 class MultiShiftSolution:
-    """The solutions for several shifts: `found[k]` is the `Solution` of shift k, `len(found)` their number, `x` the list of all vectors.
+    """The solutions for several shifts: `found[k]` is the `Solution` of shift k, of a batch its `BatchSolution`, `len(found)` their number, `x` the list of all vectors.
 
     Each has its own iterations, those of a refinement included. `history` has |r| / |b| as the recursions know it, `residual` is
     |b - (A + sigma_k) x_k| / |b|, computed from x_k; `time` is that of all.
     """
 
     shifts: tuple[float, ...]
-    solutions: tuple[Solution, ...]
+    solutions: tuple[Any, ...]
 
-    def __getitem__(self, k: int) -> Solution:
+    def __getitem__(self, k: int) -> Any:
         return self.solutions[k]
 
     def __len__(self) -> int:
@@ -86,7 +84,7 @@ class MultiShiftSolution:
     def __repr__(self) -> str:
         counts = ", ".join(str(solution.iterations) for solution in self.solutions)
         how = "converged" if self.converged else "not all converged"
-        worst = max(solution.residual for solution in self.solutions)
+        worst = max(one.residual for solution in self.solutions for one in _members(solution))
         return (
             f"<solutions of {len(self)} shifts, {how} in {counts} iterations, largest residual {worst:.2g}>"
         )
@@ -104,11 +102,14 @@ def multishift_cg(
     refine: bool = True,
     must_converge: bool = True,
     check_interval: int | None = None,
+    inner: Inner | None = None,
+    workspace: Any = None,
 ) -> MultiShiftSolution:
     """Solves (A + shift) x = b for all shifts at once, for a Hermitian A that is positive definite with the smallest of them.
 
     An iteration is one application of A, and for each shift that has not converged one pass over two vectors. It needs two vectors for each
-    shift and two beside them. Of a field with a batch whose members A joins (`joins_members`), all of them are one vector.
+    shift and two beside them. Of a field with a batch all members are solved at once, each with the numbers that it has alone; where A joins them
+    (`joins_members`), all of them are one vector.
 
     Args:
         A: an operator with `matvec`, or a function that writes A p into q, as `jali.solvers.cg` takes it.
@@ -121,85 +122,77 @@ def multishift_cg(
             this lowers it.
         must_converge: raise SolverError where a shift is above the bound in the end; otherwise return with its `converged` False.
         check_interval: so many iterations are recorded as a graph (`jali.graph`), as `jali.solvers.cg` does; shifts leave between graphs. If
-            left out: 8 for fields on one device whose operator can be recorded, else 1, without graphs. The result does not depend on it.
+            left out: 8 for fields whose operator can be recorded, else 1, without graphs. The result does not depend on it.
+        inner: `Inner(few, like)`, the operator and a vector in few bits: the recursion has these until rounding stops it, and each shift is refined by `cg` with
+            `few + shift` inside.
+        workspace: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator and shifts.
 
     Raises:
         SolverError: |b - (A + shift) x| of a shift is above the bound, also after a refinement: the message names these shifts. Or
             A + shifts[0] is not positive definite or not Hermitian, or A produced infinities or nan. Its `history` has a list for each shift.
-        ParameterError: shifts that are not ascending, not finite or none, or overflow or underflow in the precision of b; impossible tolerance or bound; vectors of an unsupported type; a
-            field with a batch whose members A does not join; `check_interval` for vectors whose operations cannot be recorded.
+        ParameterError: shifts that are not ascending, not finite or none, or overflow or underflow in the precision of b; impossible tolerance or bound; vectors of an unsupported type; `check_interval` for vectors whose operations cannot be recorded.
         LayoutError: a vector of whole numbers.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
     begun = time.perf_counter()
-    vectors = vectors_of("multishift_cg: b", b)
+    name = "multishift_cg"
+    vectors = vectors_of(f"{name}: b", b)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
-            "multishift_cg: the operator has a function matvec, or is a function A(p, q) that writes A p into q, not "
-            f"{value_shown(A)}"
+            f"{name}: the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
         )
     sigmas = _ascending(shifts)
-    check_tolerances("multishift_cg", rtol=rtol, atol=atol)
-    if rtol >= 1 or rtol == atol == 0:
-        raise ParameterError(
-            f"multishift_cg: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
-        )
-    for name, value in (("maxiter", maxiter), ("check_interval", check_interval)):
-        if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
-            raise ParameterError(
-                f"multishift_cg: {name} is a positive whole number, not {value_shown(value)}"
-            )
+    check_arguments(name, rtol, atol, maxiter=maxiter, check_interval=check_interval)
     if check_interval is not None and check_interval > 1 and not vectors.repeats(b):
         raise ParameterError(
-            f"multishift_cg: check_interval={check_interval}, but operations on these vectors cannot be recorded"
+            f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
+    if inner is not None and not isinstance(inner, Inner):
+        raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
     if is_operator(A):
         b = widened(b, A)
-    _refuse_lost(sigmas, vectors, b)
-    if has_batch(b):
-        if not joins_members(A) or isinstance(b, list | tuple):
-            raise ParameterError(
-                "multishift_cg: b is one vector, and this one has a batch whose members the operator does not join; solve member by "
-                "member, for f.members[k]"
-            )
-        vectors = vectors.of_whole_batch()  # type: ignore[attr-defined]
-    unit, _, size, factors = scaled(vectors, b, None)
-    if not math.isfinite(size):
-        if has_batch(b):
-            raise SolverError("multishift_cg: b has infinities or nan, or numbers whose squares overflow")
-        raise not_finite("multishift_cg", b=b)
-    if size == 0:
-        return MultiShiftSolution(
-            sigmas, tuple(Solution(vectors.like(b), 0, [0.0], 0.0, True) for _ in sigmas)
-        )
-    tolerance = max(float(rtol), math.prod(factors, start=float(atol)) / size)
-    run = _ShiftsRun(A, vectors, unit, size, tolerance, sigmas)
-    turns = check_interval or vectors.check_interval(b)
+    _refuse_lost(sigmas, vectors, b if inner is None else inner.like)
+    few = _FewBits(vectors, b, inner)
+    run: Any = ShiftedGradients.of_workspace(
+        {"workspace": workspace},
+        A if inner is None else inner.A,
+        few.b,
+        None,
+        sigmas,
+        max(rtol, few.least),
+        few.bound(atol),
+        None,
+    )
+    turns = check_interval or (TOGETHER if run.stay else 1)
+    run.kept_for_more = workspace is not None
+    run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), False, int(maxiter)
+    repeated = Repetitions(run, turns, turns > 1, check_interval is not None, ahead=True)
     try:
-        turns = iterate(run, _Repeated, turns, maxiter, check_interval is not None)
+        while not run.converged and not run.stagnates and run.iterations < maxiter:
+            repeated.iterate()
     except SolverError as error:
+        reason = str(error).removeprefix(name)
         raise SolverError(
-            f"multishift_cg, A + {sigmas[0]:g}, of the smallest shift: {error}", run.histories
+            f"{name}, A + {sigmas[0]:g}, of the smallest shift{reason}", run.histories()
         ) from error
-    solutions, histories = [], run.histories
+    repeated.discard()
+    of_shifts = _Refinement(A, b, inner, vectors, rtol, atol, int(maxiter), check_interval, repeated.turns)
+    solutions: list[Any] = []
     for k, sigma in enumerate(sigmas):
-        residual, history = run.true_residual_of(k), histories[k]
-        x = unscaled(vectors, run.x_of[k], factors)
-        found = Solution(x, len(history) - 1, history, residual, residual <= tolerance, turns)
+        found = of_shifts.found(sigma, few.solution(run, k), run.history_of(k))
         if refine and not found.converged:
-            operator = _Shifted(run.apply, vectors, sigma, joins_members(A))
             try:
-                found = _refined(operator, b, found, tolerance, rtol, atol, maxiter, check_interval)
+                found = of_shifts.refined(sigma, found)
             except SolverError as error:
                 raise SolverError(
-                    f"multishift_cg, refinement of {_named(k, sigma)}: {error}", run.histories
+                    f"{name}, refinement of {_named(k, sigma)}: {error}", run.histories()
                 ) from error
         solutions.append(found)
     seconds = time.perf_counter() - begun
-    all_found = MultiShiftSolution(sigmas, tuple(replace(one, time=seconds) for one in solutions))
+    all_found = MultiShiftSolution(sigmas, tuple(_timed(one, seconds) for one in solutions))
     if must_converge and not all_found.converged:
-        histories = [one.history for one in solutions]
-        raise SolverError(_failure(run, all_found, maxiter, refine), histories)
+        histories = [_history(one) for one in solutions]
+        raise SolverError(_failure(run, all_found, rtol, maxiter, refine), histories)
     return all_found
 
 
@@ -244,60 +237,151 @@ def _refuse_lost(sigmas: tuple[float, ...], vectors: Vectors, b: Any) -> None:
             )
 
 
-def _refined(
-    operator: _Shifted,
-    b: Any,
-    found: Solution,
-    tolerance: float,
-    rtol: float,
-    atol: float,
-    maxiter: int,
-    check_interval: int | None,
-) -> Solution:
-    """What `cg` makes of a solution, which it begins with again as long as that lowers the true residual; the nearest one."""
-    while not found.converged and found.iterations < maxiter:
-        more: Any = cg(
-            operator,
-            b,
-            found.x,
-            rtol=rtol,
-            atol=atol,
-            maxiter=maxiter - found.iterations,
-            must_converge=False,
-            check_interval=check_interval,
+class _FewBits:
+    """b as the recursion has it: itself, or with `inner` a copy in few bits, of order one."""
+
+    def __init__(self, vectors: Vectors, b: Any, inner: Inner | None):
+        self.vectors, self.inner = vectors, inner
+        self.b, self.of, self.least, self.scale = b, b, 0.0, np.asarray(1.0)
+        if inner is None:
+            return
+        squares = np.asarray(vectors.norm2(b), float)
+        some = np.isfinite(squares) & (squares > 0)
+        size = np.sqrt(np.where(some, squares, 1.0))
+        scale = np.ldexp(1.0, np.round(np.log2(math.sqrt(vectors.count(b)) / size)).astype(int))
+        self.scale = np.where(some, scale, 1.0)
+        low = vectors_of("inner: like", inner.like)
+        self.b = low.like(inner.like)
+        vectors.update([(self.b, 0, [(number(self.scale), b)])])
+        lost = vectors.copy(b)
+        found = vectors.update([(lost, number(self.scale), [(-1, self.b)])], norm=True)
+        unit = np.sqrt(np.asarray(found, float)) / (size * self.scale)
+        self.least = ABOVE_ROUNDING * float(np.max(np.where(some, unit, 0.0)))
+
+    def bound(self, atol: float) -> float:
+        """The bound atol of residuals of b as that of this b. One for all members: the largest."""
+        return atol * float(np.max(self.scale)) if atol else 0.0
+
+    def solution(self, run: ShiftedGradients, k: int) -> Any:
+        """x of shift k, for the b that was given."""
+        x = unscaled(run.vectors, run.x_of[k], run.factors)
+        if self.inner is not None:
+            found = self.vectors.like(self.of)
+            self.vectors.update([(found, 0, [(number(1 / self.scale), x)])])
+            return found
+        return x if x is not run.x_of[k] or not run.kept_for_more else run.vectors.copy(x)
+
+
+class _Refinement:
+    """What becomes of the solution of a shift: its true residual, and `cg` from there."""
+
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        inner: Inner | None,
+        vectors: Vectors,
+        rtol: float,
+        atol: float,
+        maxiter: int,
+        check_interval: int | None,
+        turns: int,
+    ):
+        self.A, self.b, self.inner = A, b, inner
+        self.joined = getattr(b, "batch", None) is not None and joins_members(A)
+        self.vectors: Any = vectors.of_whole_batch() if self.joined else vectors  # type: ignore[attr-defined]
+        self.options: dict[str, Any] = {
+            "rtol": rtol,
+            "atol": atol,
+            "must_converge": False,
+            "check_interval": check_interval,
+        }
+        self.maxiter, self.turns = maxiter, turns
+        self.into = into_of("the operator", A, vectors)
+        self.few = None if inner is None else into_of("the inner operator", inner.A, vectors)
+        self.r = vectors.like(b)
+        size = np.sqrt(np.asarray(self.vectors.norm2(b), float))
+        self.size = np.where(size > 0, size, 1.0)
+        self.tolerance = np.maximum(rtol, atol / self.size)
+
+    def found(self, sigma: float, x: Any, history: list[list[float]]) -> Any:
+        """The solution x with its true residual, and the histories of its members."""
+        self.into(x, self.r)
+        found = self.vectors.update([(self.r, -1, [(1, self.b), (-sigma, x)])], norm=True)
+        residual = np.sqrt(np.asarray(found, float)) / self.size
+        if not residual.ndim:
+            return self._one(x, history[0], float(residual), bool(residual <= self.tolerance))
+        each = zip(history, residual.tolist(), (residual <= self.tolerance).tolist(), strict=True)
+        return BatchSolution(x, tuple(self._one(x.members[m], *one) for m, one in enumerate(each)))
+
+    def _one(self, x: Any, history: list[float], residual: float, converged: bool) -> Solution:
+        return Solution(x, len(history) - 1, history, residual, converged, self.turns)
+
+    def refined(self, sigma: float, found: Any) -> Any:
+        """What `cg` makes of a solution, which it begins with again as long as that lowers the true residual; the nearest one."""
+        operator = _Shifted(self.into, self.vectors, sigma, self.joined)
+        options = dict(self.options)
+        if self.inner is not None:
+            low = vectors_of("inner: like", self.inner.like)
+            inside = _Shifted(self.few, low, sigma, self.joined)
+            options["inner"] = replace(self.inner, A=inside)
+        while not found.converged and found.iterations < self.maxiter:
+            more = cg(operator, self.b, found.x, maxiter=self.maxiter - found.iterations, **options)
+            pairs = list(zip(_members(found), _members(more), strict=True))
+            gained = any(new.residual < LEAST_GAIN * old.residual for old, new in pairs if not old.converged)
+            better = all(new.residual <= old.residual or new.converged for old, new in pairs)
+            members = [self._after(old, new, new if better else old) for old, new in pairs]
+            x = more.x if better else found.x
+            found = members[0] if isinstance(found, Solution) else BatchSolution(x, tuple(members))
+            if not gained:
+                break
+        return found
+
+    def _after(self, old: Solution, new: Solution, better: Solution) -> Solution:
+        return replace(
+            better,
+            iterations=old.iterations + new.iterations,
+            history=old.history + new.history[1:],
+            check_interval=old.check_interval,
         )
-        better = more if more.residual < found.residual else found
-        gained = more.residual < LEAST_GAIN * found.residual
-        found = Solution(
-            better.x,
-            found.iterations + more.iterations,
-            found.history + more.history[1:],
-            better.residual,
-            better.residual <= tolerance,
-            found.check_interval,
-        )
-        if not gained:
-            break
-    return found
+
+
+def _members(found: Any) -> Sequence[Solution]:
+    return found.members if isinstance(found, BatchSolution) else (found,)
+
+
+def _timed(found: Any, seconds: float) -> Any:
+    if isinstance(found, BatchSolution):
+        return replace(found, members=tuple(replace(one, time=seconds) for one in found.members))
+    return replace(found, time=seconds)
+
+
+def _history(found: Any) -> Any:
+    return [one.history for one in found.members] if isinstance(found, BatchSolution) else found.history
 
 
 def _named(k: int, sigma: float) -> str:
     return f"shift {k} = {sigma:g}"
 
 
-def _failure(run: _ShiftsRun, found: MultiShiftSolution, maxiter: int, refine: bool) -> str:
+def _failure(
+    run: ShiftedGradients, found: MultiShiftSolution, rtol: float, maxiter: int, refine: bool
+) -> str:
     """The message of a solve that gave up some shifts, with its likely cause."""
     missed = [k for k, solution in enumerate(found.solutions) if not solution.converged]
+    worst = [max(one.residual for one in _members(found[k])) for k in missed]
     each = ", ".join(
-        f"{_named(k, found.shifts[k])} with |b - (A + shift) x|/|b| = {found[k].residual:.3g}" for k in missed
+        f"{_named(k, found.shifts[k])} with |b - (A + shift) x|/|b| = {residual:.3g}"
+        for k, residual in zip(missed, worst, strict=True)
     )
-    said = (
-        f"multishift_cg: {len(missed)} of {len(found)} shifts miss the tolerance {run.tolerance:g}: {each}; "
-    )
+    tolerance = max(rtol, float(np.max(run.tolerances)))
+    said = f"multishift_cg: {len(missed)} of {len(found)} shifts miss the tolerance {tolerance:g}: {each}; "
     if not run.converged:
+        why = "stagnation" if run.stagnates else "no convergence"
+        cause = run.cause()
         return (
-            f"{said}of the smallest: no convergence in {run.iterations} iterations, |r|/|b| was {run.diagnosis.least:.3g} at best; "
-            f"{run.diagnosis.slow(run.tolerance)}"
+            f"{said}of the smallest: {why} in {run.iterations} iterations, |r|/|b| was {float(np.max(run.best)):.3g} at best"
+            f"{cause and '; '}{cause}"
         )
     if not refine:
         return f"{said}rounding has moved the residuals away from those of the recursion; refine=True solves further by cg"
@@ -307,261 +391,230 @@ def _failure(run: _ShiftsRun, found: MultiShiftSolution, maxiter: int, refine: b
 
 
 class _Shifted:
-    """A + sigma, of the function that gives A x, for refinements and for what measures operators."""
+    """A + sigma, of the function that writes A x, for refinements and for what measures operators."""
 
-    def __init__(self, apply: Function, vectors: Vectors, sigma: float, joins_members: bool):
-        self.apply = apply
-        self.vectors = vectors
-        self.sigma = sigma
-        self.joins_members = joins_members
+    def __init__(self, into: Any, vectors: Vectors, sigma: float, joins_members: bool):
+        self.into, self.vectors, self.sigma, self.joins_members = into, vectors, sigma, joins_members
         self.out: Any = None  # made when it is first applied, which is never in a graph
 
     def matvec(self, x: Any) -> Any:
         """(A + sigma) x, always the same vector."""
         if self.out is None:
             self.out = self.vectors.like(x)
-        self.vectors.update([(self.out, 0, [(1, self.apply(x)), (self.sigma, x)])])
+        self.matvec_into(x, self.out)
         return self.out
 
+    def matvec_into(self, x: Any, out: Any) -> None:
+        """(A + sigma) x into a vector."""
+        self.into(x, out)
+        self.vectors.update([(out, 1, [(self.sigma, x)])])
 
-def _next_excess(excess: Any, delta: Any, step: Any, step_before: Any, weight_before: Any) -> Any:
-    """zeta / zeta' - 1, of numbers of the host or of Scalars."""
-    return delta * step + step * (weight_before / step_before) * (excess / (1.0 + excess))
+
+# ---- numbers of a step, of the host or where the vectors are; those of shifts are arrays, of a batch with a row for each shift -------------------------
 
 
-def _next_excess_of_descents(
-    excess: Any, delta: Any, minus: Any, minus_before: Any, weight_before: Any
-) -> Any:
-    """The same of the negatives of steps, which are what a graph keeps."""
-    return _next_excess(excess, delta, -minus, -minus_before, weight_before)
+def _descent(rr: Any, curvature: Any, size: Any, tolerance: Any) -> Any:
+    """The negative of a step, which is what updates take."""
+    return -where(going(rr, size, tolerance), rr / curvature, 0.0)
+
+
+def _weight(new: Any, rr: Any, size: Any, tolerance: Any) -> Any:
+    return where(going(rr, size, tolerance), new / rr, 0.0)
+
+
+def _with_shift(curvature: Any, pp: Any, lowest: Any) -> Any:
+    return curvature + lowest * pp
+
+
+def _times(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _next_excess(excess: Any, delta: Any, minus: Any, before: Any, weight: Any) -> Any:
+    """zeta / zeta' - 1, of the negatives of this step and of the one before."""
+    return delta * -minus + -minus * (weight / -before) * (excess / (1.0 + excess))
 
 
 def _next_zeta(zeta: Any, excess: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    """Of Scalars: 0 once the residual zeta |r| has reached the tolerance, which it then keeps."""
-    return (zeta * rr.sqrt() / size > tolerance).where(zeta / (1.0 + excess), 0.0)
+    """0 once the residual zeta |r| has reached the tolerance, which it then keeps."""
+    return where(zeta * sqrt(rr) / size > tolerance, zeta / (1.0 + excess), 0.0)
 
 
-def _step(minus: Any, zeta: Any) -> Any:
+def _step(zeta: Any, minus: Any) -> Any:
     return -minus * zeta
 
 
-def _weight(weight: Any, excess: Any, zeta: Any) -> Any:
-    return (zeta > 0.0).where(weight / (1.0 + excess), 0.0)
+def _weight_of_shift(excess: Any, zeta: Any, weight: Any) -> Any:
+    return where(zeta > 0.0, weight / (1.0 + excess), 0.0)
 
 
-class _ShiftsRun(Recursion):
-    """A solve under way: conjugate gradients for A + shifts[0], and for each shift its x, direction d, excess and zeta.
+class ShiftedGradients(ConjugateGradients):
+    """Conjugate gradients for A + shifts[0], and for each shift its x, direction d, excess and zeta.
 
     The first `active` shifts go on. The x and p of the recursion are those of shift 0, whose zeta is 1.
     """
 
+    name = "multishift_cg"
+    kept_for_more = False  # whether a workspace has the vectors
+
     def __init__(
         self,
         A: Any,
-        vectors: Vectors,
         b: Any,
-        size: float,
-        tolerance: float,
+        x0: Any,
         shifts: tuple[float, ...],
+        rtol: float,
+        atol: float,
+        inner: Inner | None,
     ):
-        q = None if is_operator(A) else vectors.like(b)
-        self.apply = function_of("the operator", A, q)
-        self.shifts = shifts
-        self.lowest = shifts[0]
-        super().__init__(
-            forward_of("the operator", _Shifted(self.apply, vectors, self.lowest, joins_members(A))),
-            apply_inner_of("the operator", A, vectors, q),
-            vectors,
-            vectors.like(b),
-            vectors.copy(b),
-        )
-        self.b, self.size, self.tolerance, self.iterations = b, size, tolerance, 0
-        self.begin(b, size * size)
-        self.diagnosis = Diagnosis(self.forward, vectors, b, self.rr, size)
-        self.pp: Any = self.rr  # |p|^2 of shift 0
-        self.step, self.weight = 1.0, 0.0  # of the last iteration
-        self.deltas = np.array(shifts) - self.lowest
-        self.zetas, self.excesses = np.ones(len(shifts)), np.zeros(len(shifts))
-        self.x_of = [self.x, *(vectors.like(b) for _ in shifts[1:])]
-        self.d_of = [self.p, *(vectors.copy(b) for _ in shifts[1:])]
-        self.found: list[np.ndarray] = []  # |r| / |b| of the shifts that went on, by iteration
-        self.active = len(shifts)
-        self._note_residuals()
+        self.shifts, self.lowest = shifts, shifts[0]
+        super().__init__(A, b, x0, rtol, atol, inner)
 
     @property
-    def converged(self) -> bool:
-        """Whether shift 0 has, which is the last one."""
-        return math.sqrt(self.rr) / self.size <= self.tolerance
+    def form(self) -> int:
+        """Of how many shifts a graph has the vectors."""
+        if self.active <= FEWER * self.recorded or self.active == 1 < self.recorded:
+            self.recorded = self.active
+        self.moved = self.recorded
+        return self.recorded
 
     def iterate(self) -> None:
-        """One iteration, with numbers of the host."""
-        pq = self.curvature()
-        self.check(pq.real, self.rr)
-        # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
-        if self.iterations == 0 and isinstance(pq, complex):
-            allowed = math.sqrt(self.vectors.epsilon(self.b) * self.rr * self.vectors.norm2(self.q))
-            if abs(pq.imag) > allowed:
-                raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
-        self.advance(self.rr / pq.real)  # a positive finite number
-        self.count()
+        self.moved = self.active
+        super().iterate()
 
-    def check(self, curvature: float, rr: float) -> None:
-        """Raises SolverError unless p^dagger A p is positive and finite."""
-        if wrong := self.diagnosis.wrong(curvature, rr):
-            raise SolverError(wrong)
+    def prepare(self, rr: np.ndarray) -> None:
+        super().prepare(rr)
+        count = len(self.shifts)
+        self.active = self.recorded = self.moved = count
+        shape = (count, *np.shape(rr))
+        self.zetas, self.excesses, self.found = np.ones(shape), np.zeros(shape), list[np.ndarray]()
+        self.last = -np.ones(np.shape(rr)), np.zeros(np.shape(rr))  # the last step's negative, and weight
+        self._note_residuals(rr)
+
+    def forward_function(self) -> Any:
+        """(A + shifts[0]) p."""
+        return _Shifted(self.apply, self.vectors, self.lowest, joins_members(self.A)).matvec
+
+    def begin(self, rr: np.ndarray) -> list[Any]:
+        vectors, count = self.vectors, len(self.shifts)
+        if not hasattr(self, "p"):
+            # sums of steps: where b has few bits they have the numbers of its arithmetic
+            new = [vectors.stored(self.b) for _ in self.shifts]
+            self.x, self.others = new[0], new[1:]
+            self.directions = [vectors.like(self.b) for _ in self.shifts[1:]]
+            deltas = np.array(self.shifts) - self.lowest
+            of_rows = np.broadcast_to(deltas.reshape(count, *[1] * np.ndim(rr)), (count, *np.shape(rr)))
+            self.blocks = [slice(k, k + MOST_NUMBERS) for k in range(0, count, MOST_NUMBERS)]
+            self.deltas, self.on_host = [self.kept(of_rows[block]) for block in self.blocks], of_rows
+        numbers = super().begin(rr)
+        for x in (self.x, *self.others):
+            vectors.update([(x, 0, [(0.0, x)])])
+        for d in self.directions:
+            vectors.update([(d, 0, [(1, self.r)])])
+        minus, weight = self.last
+        blocks = [part[block] for part in (self.excesses, self.zetas) for block in self.blocks]
+        return [*numbers, rr, minus, weight, *blocks]
 
     @property
-    def histories(self) -> list[list[float]]:
-        """|r| / |b| by shift and iteration."""
-        return [[float(row[k]) for row in self.found if k < len(row)] for k in range(len(self.shifts))]
+    def x_of(self) -> list[Any]:
+        """The solutions, in the order of the shifts."""
+        return [self.x, *self.others]
 
-    def true_residual_of(self, k: int) -> float:
-        """|b - (A + shift) x| / |b| of shift k; overwrites r."""
-        terms = [(1, self.b), (-1, self.apply(self.x_of[k])), (-self.shifts[k], self.x_of[k])]
-        return math.sqrt(self.vectors.update([(self.r, 0, terms)], norm=True)) / self.size
-
-    def curvature(self, wait: bool = True, pp: Any = None) -> Any:
-        """q = A p; returns p^dagger (A + shifts[0]) p, of the |p|^2 that is given or that of the last iteration."""
-        self.q, curvature = self.apply_inner(self.p, wait)
-        return curvature + self.lowest * (self.pp if pp is None else pp) if self.lowest else curvature
-
-    def descend(self, step: Any, wait: bool = True) -> Any:
-        """r -= step (A + shifts[0]) p; returns |r|^2."""
-        return self.add(-step, wait)
-
-    def add(self, minus: Any, wait: bool = True) -> Any:
-        """r += minus (A + shifts[0]) p, with the negative of a step; returns |r|^2."""
+    def step(
+        self, rr: Any, pp: Any, before: Any, weight: Any, *blocks: Any
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        size, tolerance, half = self.size, self.tolerance, len(blocks) // 2
+        self.q, curvature = self.apply_inner(self.p, self.waits)
+        if self.lowest:
+            curvature = computed(_with_shift, curvature, pp, self.lowest)
+        minus = computed(_descent, rr, curvature.real, size, tolerance)
         terms = [(minus, self.q)]
         if self.lowest:
-            terms.append((minus * self.lowest, self.p))
-        return self.vectors.update([(self.r, 1, terms)], norm=True, wait=wait)
+            terms.append((computed(_times, minus, self.lowest), self.p))
+        new = self.update((self.r, 1, terms), norm=True)
+        excesses = [
+            computed(_next_excess, excess, delta, minus, before, weight)
+            for excess, delta in zip(blocks[:half], self.deltas, strict=True)
+        ]
+        zetas = [
+            computed(_next_zeta, zeta, excess, rr, size, tolerance)
+            for zeta, excess in zip(blocks[half:], excesses, strict=True)
+        ]
+        weight = computed(_weight, new, rr, size, tolerance)
+        settle(minus, weight)
+        steps = [one for zeta in zetas for one in _rows(computed(_step, zeta, minus))]
+        weights = [
+            one
+            for excess, zeta in zip(excesses, zetas, strict=True)
+            for one in _rows(computed(_weight_of_shift, excess, zeta, weight))
+        ]
+        found = self._move(steps, weights)
+        return [new, found if self.lowest else new, minus, weight, *excesses, *zetas], [new], [curvature]
 
-    def turn(self, step: float, weight: float) -> None:
-        """The steps of all shifts, with numbers of the host."""
-        self.pp = self.move(*self.follow(step, weight))
-
-    def follow(self, step: float, weight: float) -> tuple[list[float], list[float]]:
-        """The next numbers of the shifts that go on: lengths of steps, and weights of directions."""
-        going = slice(self.active)
-        with np.errstate(over="ignore", invalid="ignore"):  # a residual of such a shift is refused
-            excesses = _next_excess(self.excesses[going], self.deltas[going], step, self.step, self.weight)
-        self.excesses[going], zetas = excesses, self.zetas[going]
-        zetas /= 1.0 + excesses
-        self.step, self.weight = step, weight
-        return (step * zetas).tolist(), (weight / (1.0 + excesses)).tolist()
-
-    def move(self, steps: Sequence[Any], weights: Sequence[Any], wait: bool = True) -> Any:
-        """x += step d, then d = r + weight d, of so many shifts; returns |d|^2 of shift 0 where it is needed."""
-        pp: Any = self.pp
-        for first in range(0, len(steps), TOGETHER):
+    def _move(self, steps: Sequence[Any], weights: Sequence[Any]) -> Any:
+        """x += step d, then d = r + weight d, of the shifts that a step has; returns |d|^2 of shift 0 where it is needed."""
+        pp, x_of, d_of = None, self.x_of, [self.p, *self.directions]
+        for first in range(0, self.moved, MOST_AT_ONCE):
             assignments: list[Any] = []
-            for k in reversed(
-                range(first, min(first + TOGETHER, len(steps)))
-            ):  # the norm is that of the last one
+            # the norm is that of the last one
+            for k in reversed(range(first, min(first + MOST_AT_ONCE, self.moved))):
                 assignments += [
-                    (self.x_of[k], 1, [(steps[k], self.d_of[k])]),
-                    (self.d_of[k], weights[k], [(1, self.r)]),
+                    (x_of[k], 1, [(steps[k], d_of[k])]),
+                    (d_of[k], weights[k], [(1, self.r)]),
                 ]
             norm = first == 0 and self.lowest != 0.0
-            found = self.vectors.update(assignments, norm=norm, wait=wait)
+            found = self.update(*assignments, norm=norm)
             pp = found if norm else pp
         return pp
 
-    def count(self) -> None:
-        """Notes an iteration."""
-        self.iterations += 1
-        if cause := self.diagnosis.grown(self.rr):
-            raise SolverError(cause)
-        self._note_residuals()
+    # ---- what the host knows of shifts -------------------------------------------------------------------
 
-    def _note_residuals(self) -> None:
-        """Residuals of the shifts that go on; those that have converged leave, the largest first."""
-        residuals = self.zetas[: self.active] * math.sqrt(self.rr) / self.size
+    def quick(self, squares: np.ndarray, watched: np.ndarray) -> bool:
+        if not super().quick(squares, watched):
+            return False
+        before = self.squares
+        for rr, curvature in zip(squares, watched[:, 0].real, strict=True):
+            self._follow(before, curvature, rr)
+            before = rr
+        return True
+
+    def check(self, *watched: np.ndarray) -> None:
+        super().check(*watched)
+        self.curvature = np.real(watched[0])
+
+    def count(self, rr: np.ndarray) -> None:
+        before = self.squares
+        super().count(rr)
+        self._follow(before, self.curvature, rr)
+
+    def _follow(self, before: np.ndarray, curvature: np.ndarray, rr: np.ndarray) -> None:
+        """Computes the numbers of a step of all shifts again, for their residuals."""
+        size, tolerance = self.sizes, self.limits
+        minus = computed(_descent, before, curvature, size, tolerance)
+        self.excesses = computed(_next_excess, self.excesses, self.on_host, minus, *self.last)
+        self.zetas = computed(_next_zeta, self.zetas, self.excesses, before, size, tolerance)
+        self.last = minus, computed(_weight, rr, before, size, tolerance)
+        self._note_residuals(rr)
+
+    def _note_residuals(self, rr: np.ndarray) -> None:
+        """|r| / |b| of the shifts that go on, nan of the others; those that have converged leave, the largest first."""
+        residuals = self.zetas * np.sqrt(rr) / self.sizes
+        if self.found:
+            residuals = np.where(self.found[-1] > self.limits, residuals, np.nan)
         self.found.append(residuals)
-        while self.active and residuals[self.active - 1] <= self.tolerance:
+        while self.active and not np.any(residuals[self.active - 1] > self.limits):
             self.active -= 1
-            self.d_of[self.active] = None  # frees its memory
 
-    def note(self, curvature: float, rr: float, pp: float) -> None:
-        """An iteration that gave these numbers, computed again by the host."""
-        self.follow(self.rr / curvature, rr / self.rr)
-        self.rr, self.pp = rr, pp
-        self.count()
+    def history_of(self, k: int) -> list[list[float]]:
+        """|r| / |b| of shift k by iteration: a list for each member, or one for a single vector."""
+        rows = np.array([row[k] for row in self.found]).reshape(len(self.found), -1)
+        return [column[~np.isnan(column)].tolist() for column in rows.T]
+
+    def histories(self) -> list[Any]:
+        """Those of all shifts."""
+        all_of_them = [self.history_of(k) for k in range(len(self.shifts))]
+        return all_of_them if self.batch is not None else [one for (one,) in all_of_them]
 
 
-class _Repeated:
-    """So many iterations of a run as a graph, for the shifts that go on; recorded anew when two have left, or all but one: recording takes as long as
-    some iterations."""
-
-    def __init__(self, run: _ShiftsRun, turns: int):
-        self.run = run
-        self.turns = turns
-        self._record()
-
-    def _record(self) -> None:
-        run = self.run
-
-        def number(value: Any) -> Any:
-            return run.vectors.number(run.b, value)
-
-        self.active = run.active
-        self.rr, self.pp, self.minus, self.weight = map(number, (run.rr, run.pp, -run.step, run.weight))
-        blocks = [slice(k, min(k + MOST_NUMBERS, self.active)) for k in range(0, self.active, MOST_NUMBERS)]
-        self.deltas, self.excesses, self.zetas = (
-            [number(np.array(values[block])) for block in blocks]
-            for values in (run.deltas, run.excesses, run.zetas)
-        )
-        self.graph = run.vectors.graph(run.b, self._step)
-
-    def _step(self) -> list[Any]:
-        """p^dagger (A + shifts[0]) p, |r|^2 and |p|^2 of each iteration."""
-        run, history = self.run, []
-        rr, pp, minus, weight = self.rr, self.pp, self.minus, self.weight
-        excesses, zetas = self.excesses, self.zetas
-        for _ in range(self.turns):
-            curvature = run.curvature(wait=False, pp=pp).real
-            goes_on = rr.sqrt() / run.size > run.tolerance  # else a step of length zero
-            before, minus = minus, -goes_on.where(rr / curvature, 0.0)
-            found = run.add(minus, wait=False)
-            excesses = [
-                excess.elementwise(_next_excess_of_descents, excess, delta, minus, before, weight)
-                for delta, excess in zip(self.deltas, excesses, strict=True)
-            ]
-            zetas = [
-                zeta.elementwise(_next_zeta, zeta, excess, rr, run.size, run.tolerance)
-                for zeta, excess in zip(zetas, excesses, strict=True)
-            ]
-            weight = goes_on.where(found / rr, 0.0)
-            steps = [zeta.elementwise(_step, minus, zeta) for zeta in zetas]
-            weights = [
-                zeta.elementwise(_weight, weight, excess, zeta)
-                for zeta, excess in zip(zetas, excesses, strict=True)
-            ]
-            pp = run.move(
-                [one for block in steps for one in block],
-                [one for block in weights for one in block],
-                wait=False,
-            )
-            pp = pp if run.lowest else found
-            history += [curvature, found, pp]
-            rr = found
-        if run.lowest:
-            self.pp.assign(pp)
-        for kept, value in ((self.rr, rr), (self.minus, minus), (self.weight, weight)):
-            kept.assign(value)
-        for block, new in zip((*self.excesses, *self.zetas), (*excesses, *zetas), strict=True):
-            block.assign(new)
-        return history
-
-    def iterate(self) -> None:
-        """As many iterations of the run, up to the last one that is needed."""
-        run = self.run
-        if run.active <= self.active - TOGETHER or run.active == 1 < self.active:
-            self._record()
-        self.graph.run()
-        numbers = self.graph.read()
-        for curvature, rr, pp in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
-            run.check(curvature, run.rr)
-            run.note(curvature, rr, pp)
-            if run.converged:
-                return
+def _rows(numbers: Any) -> list[Any]:
+    return [numbers[k] for k in range(len(numbers))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jali.amounts import time_text
-from jali.errors import RecordingError, SolverError
+from jali.errors import SolverError
 from jali.notebook import facts
 from jali.solvers.operators import ApplyInner, Function
 from jali.vectors import Vectors
@@ -125,35 +125,3 @@ def history_attached(history: Callable[[], list[Any]]) -> Iterator[None]:
     except SolverError as error:
         error.history = error.history or history()
         raise
-
-
-def iterate(
-    run: Any,
-    repeated: Callable[[Any, int], Any],
-    turns: int,
-    maxiter: int,
-    must_record: bool,
-    after: Callable[[], None] = lambda: None,
-) -> int:
-    """Iterates a run until it is `converged` or has made `maxiter` `iterations`; returns after how many the host looked.
-
-    With `turns` above 1 it is that many as the graph that `repeated(run, turns)` makes, or 1 where the operator cannot be recorded: then
-    `must_record` raises RecordingError. `after` is called whenever the host has looked.
-    """
-    graph = None
-    while not run.converged and run.iterations < maxiter:
-        # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
-        if turns > 1 and 0 < run.iterations <= maxiter - turns:
-            if graph is None:
-                try:
-                    graph = repeated(run, turns)
-                except RecordingError:
-                    if must_record:
-                        raise
-                    turns = 1
-                    continue
-            graph.iterate()
-        else:
-            run.iterate()
-        after()
-    return turns

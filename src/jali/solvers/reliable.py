@@ -18,7 +18,7 @@ import numpy as np
 
 from jali.errors import LayoutError, ParameterError, StorageError
 from jali.files import value_shown
-from jali.solvers.elementwise import computed, sqrt, where
+from jali.solvers.elementwise import assign, computed, settle, sqrt, where
 from jali.solvers.operators import into_of, started
 from jali.solvers.scaling import number
 from jali.vectors import vectors_of
@@ -57,9 +57,12 @@ class Inner:
 
 
 class Rule(Protocol):
-    """When a recursion gets its update. Residuals here are parts of |b|."""
+    """When a recursion gets its update. Residuals here are parts of |b|, and all numbers where the vectors are."""
 
-    def begin(self, run: Krylov, residuals: np.ndarray) -> list[np.ndarray]:
+    def prepare(self, run: Krylov) -> None:
+        """Called before a solve: what the rule wants to know."""
+
+    def begin(self, run: Krylov, residual: Any) -> list[Any]:
         """The numbers that the rule keeps, at an update."""
 
     def bound(self, run: Krylov, numbers: list[Any], rr: Any) -> tuple[list[Any], Any]:
@@ -78,8 +81,11 @@ def _bound(largest: Any, delta: Any, tolerance: Any) -> Any:
 class OfResidual:
     """Below delta times the largest residual since the last update."""
 
-    def begin(self, run: Krylov, residuals: np.ndarray) -> list[np.ndarray]:
-        return [residuals]
+    def prepare(self, run: Krylov) -> None:
+        """Nothing."""
+
+    def begin(self, run: Krylov, residual: Any) -> list[Any]:
+        return [residual]
 
     def bound(self, run: Krylov, numbers: list[Any], rr: Any) -> tuple[list[Any], Any]:
         largest = computed(_largest, rr, run.size, numbers[0])
@@ -100,13 +106,16 @@ def _bound_of_error(error: Any, rr: Any, size: Any, root: Any, tolerance: Any) -
 class OfEstimate:
     """Where the sum of estimated rounding errors is no longer small beside the residual."""
 
-    def begin(self, run: Krylov, residuals: np.ndarray) -> list[np.ndarray]:
+    def prepare(self, run: Krylov) -> None:
         outer = run.outer
         assert outer is not None
         if outer.norm_of_A is None:
             outer.norm_of_A = outer.measured_norm(run)
             outer.unit = outer.measured_unit(run)
-        return [outer.unit * residuals]
+
+    def begin(self, run: Krylov, residual: Any) -> list[Any]:
+        assert run.outer is not None
+        return [residual * run.outer.unit]
 
     def bound(self, run: Krylov, numbers: list[Any], rr: Any) -> tuple[list[Any], Any]:
         outer = run.outer
@@ -118,6 +127,27 @@ class OfEstimate:
             _estimated, numbers[0], rr, xx, run.size, unit, unit * outer.norm_of_A, run.tolerance
         )
         return [error], computed(_bound_of_error, error, rr, run.size, math.sqrt(unit), outer.tolerance)
+
+
+STEPS = (16, 8, 4, 2, 1)
+
+
+def _next_scale(squares: Any, scale: Any, size: float) -> Any:
+    """The scale times the power of two, from 2^-16 to 2^15, that brings |r| nearest below `size`; exact, with the same bits everywhere."""
+    left = size / sqrt(squares) / scale * 2.0 ** STEPS[0]
+    found = scale * 2.0 ** -STEPS[0]
+    for step in STEPS:
+        factor = where(left >= 2.0**step, 2.0**step, 1.0)
+        left, found = left / factor, found * factor
+    return where(squares > 0, found, scale)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a / b
+
+
+def _inverse(a: Any) -> Any:
+    return 1.0 / a
 
 
 RULES: dict[str, Rule] = {"residual": OfResidual(), "estimate": OfEstimate()}
@@ -133,7 +163,10 @@ class Outer:
         self.b = b
         self.x = run.vectors.like(b) if x0 is None else started(x0, b)
         self.r = run.vectors.copy(b)
-        self.scale: np.ndarray | None = None  # once the recursion has begun
+        self.scale: np.ndarray | None = None  # once the recursion has begun, as the host knows it
+        self.factor: Any = None  # the same, and its inverse, where the vectors are
+        self.inverse: Any = None
+        self.size: Any = None  # of b
         self.count = run.vectors.count(b)
         self.norm_of_A: float | None = None
         self.tolerance: Any = None  # where the vectors are
@@ -143,7 +176,7 @@ class Outer:
         low = vectors_of("inner: like", inner.like)
         try:
             run.r = low.like(inner.like)
-            run.x = run.vectors.like(b, low.precision(run.r))  # has its own numbers as storage
+            run.x = low.stored(run.r)  # in the numbers of its arithmetic
             run.vectors.update([(run.r, 0, [(0.0, b)])])  # b itself may be too large for it
             run.vectors.update([(run.x, 0, [(0.0, run.r)])])  # fits both ways
         except (LayoutError, StorageError, TypeError) as error:
@@ -155,13 +188,40 @@ class Outer:
         run.vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
         run.vectors.update([(run.x, 0, [(0.0, b)])])
 
-    def squares(self, run: Krylov) -> np.ndarray:
-        """Adds what the recursion found to x; returns |b - A x|^2."""
+    def begin(self, run: Krylov, squares: np.ndarray) -> None:
+        """The scale of a recursion that begins with these |r|^2, which are known to the host."""
+        self.rule.prepare(run)
+        norms = np.sqrt(np.where(squares > 0, squares, 1.0))
+        scale = np.ldexp(1.0, np.round(np.log2(math.sqrt(self.count) / norms)).astype(int))
+        self.set_scale(run, np.where(squares > 0, scale, 1.0))
+
+    def set_scale(self, run: Krylov, scale: np.ndarray) -> None:
+        """Gives r of the recursion this scale, from the host."""
+        self.scale = scale
+        factor, inverse = run.kept(scale), run.kept(1 / scale)
+        if run.stay and self.factor is not None:
+            assign([self.factor, self.inverse], [factor, inverse])
+        else:
+            self.factor, self.inverse = factor, inverse
+
+    def residual(self, run: Krylov) -> Any:
+        """Adds what the recursion found to x, and computes r; returns |b - A x|^2, where the vectors are."""
         if self.scale is not None:
-            run.vectors.update([(self.x, 1, [(number(1 / self.scale), run.x)])])
-            run.vectors.update([(run.x, 0, [(0.0, self.b)])])
+            run.update((self.x, 1, [(self.inverse, run.x)]))
+            run.update((run.x, 0, [(0.0, self.b)]))
         self.apply(self.x, self.r)
-        return np.asarray(run.vectors.update([(self.r, -1, [(1, self.b)])], norm=True), float)
+        return run.update((self.r, -1, [(1, self.b)]), norm=True)
+
+    def rescale(self, run: Krylov, squares: Any) -> Any:
+        """The next scale, from this |r|^2; returns it over the last one. Numbers are where the vectors are."""
+        factor = computed(_next_scale, squares, self.factor, math.sqrt(self.count))
+        ratio, inverse = computed(_quotient, factor, self.factor), computed(_inverse, factor)
+        settle(factor, ratio, inverse)
+        if run.stay:
+            assign([self.factor, self.inverse], [factor, inverse])
+        else:
+            self.factor, self.inverse = factor, inverse
+        return ratio
 
     def solution(self, run: Krylov) -> Any:
         """x with what the recursion has found since the last update, a new vector."""
@@ -169,16 +229,6 @@ class Outer:
         if self.scale is not None:
             run.vectors.update([(x, 1, [(number(1 / self.scale), run.x)])])
         return x
-
-    def hand_over(self, run: Krylov, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gives the recursion r, whose squares these are. Returns |r|^2 as it has it, and the new scale over the last one."""
-        norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-        scale = np.ldexp(1.0, np.round(np.log2(math.sqrt(self.count) / norms)).astype(int))
-        scale = np.where(squares > 0, scale, 1.0)
-        ratio = scale / (scale if self.scale is None else self.scale)
-        self.scale = scale
-        rr = run.vectors.update([(run.r, 0, [(number(scale), self.r)])], norm=True)
-        return np.asarray(rr, float), ratio
 
     def measured_unit(self, run: Krylov) -> float:
         """The relative error of vectors of few bits."""

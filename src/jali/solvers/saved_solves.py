@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jali.solvers.krylov import Krylov
 
 _STATE = "jali.solve"
-_VALUES = (
+VALUES = (
     "counts",
     "squares",
     "going",
@@ -63,7 +63,7 @@ def save(run: Krylov, path: str | os.PathLike[str]) -> None:
         "numbers": [_plain(read(number)) for number in run.numbers],
         "rule": [] if run.outer is None else [_plain(read(number)) for number in run.outer.numbers],
     }
-    about |= {name: _plain(getattr(run, name)) for name in _VALUES}
+    about |= {name: _plain(getattr(run, name)) for name in VALUES}
     if run.outer is not None:
         about |= {f"outer.{name}": _plain(getattr(run.outer, name)) for name in _OF_OUTER}
     run.vectors.write(path, vectors_in(run), {_STATE: about})
@@ -98,7 +98,7 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
         found = vector(what)
         vectors_of("b", x).check(f"{name}: {what}", found, x)
         run.vectors.update([(x, 0, [(1, found)])])
-    for what in _VALUES:
+    for what in VALUES:
         value = about[what]
         setattr(
             run,
@@ -114,7 +114,10 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
     if run.outer is not None:
         for what in _OF_OUTER:
             value = about[f"outer.{what}"]
-            setattr(run.outer, what, _array(value) if what == "scale" else value)
+            if what == "scale":
+                run.outer.set_scale(run, _array(value))
+            else:
+                setattr(run.outer, what, value)
         run.keep_rule([_array(one) for one in about["rule"]])
     run.set_bounds()
     run.resumed()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from jali.comm.validation import integer
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.solvers.solver import check_tolerances
@@ -28,6 +29,9 @@ class Shared:
       before, and x0 is not used; the tolerance may be another one. A file of another b, solver or format is refused. `gcr` and `fgmres` go on with the same
       bits where they stopped at the end of a cycle.
     - `workspace`: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator.
+    - `leave`: members of a batch that have converged leave, where no more than half go on and these are likely to take so many iterations or more: the others go on
+      as a smaller batch, with the same bits, and the vectors of both. For operators that do the same to each member; on a GPU the kernels of a smaller batch are
+      compiled once, for seconds. If left out all stay: one that has converged takes steps of length zero.
     - `progress`: print a line each second, on the first rank.
     """
 
@@ -36,6 +40,7 @@ class Shared:
     save_to: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
     workspace: Any = None
+    leave: int | None = None
     progress: bool = False
 
     @classmethod
@@ -54,6 +59,8 @@ class Shared:
             raise ParameterError(
                 f"{name}: workspace is a jali.solvers.Workspace(), not {value_shown(found.workspace)}"
             )
+        if found.leave is not None and ((number := integer(found.leave)) is None or number < 1):
+            raise ParameterError(f"{name}: leave is a positive whole number, not {value_shown(found.leave)}")
         if not isinstance(found.progress, bool):
             raise ParameterError(f"{name}: progress is True or False, not {value_shown(found.progress)}")
         if found.deflation is not None and not callable(getattr(found.deflation, "deflate", None)):

@@ -187,6 +187,20 @@ def check_tolerances(name: str, **tolerances: Any) -> None:
             raise ParameterError(f"{name}: {word} is a real number from 0, not {value_shown(value)}")
 
 
+def check_arguments(name: str, rtol: Any, atol: Any, **counts: Any) -> None:
+    """Raises ParameterError for tolerances that nothing reaches, or everything, and for counts that are no positive whole numbers."""
+    check_tolerances(name, rtol=rtol, atol=atol)
+    if rtol >= 1 or rtol == atol == 0:
+        raise ParameterError(
+            f"{name}: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
+        )
+    for word, value in counts.items():
+        if (value is not None or word != "check_interval") and (
+            (count := integer(value)) is None or count < 1
+        ):
+            raise ParameterError(f"{name}: {word} is a positive whole number, not {value_shown(value)}")
+
+
 def check_maxiter(name: str, given: Any) -> None:
     """Raise ParameterError for an invalid number of iterations."""
     if (number := integer(given)) is None or number < 0:

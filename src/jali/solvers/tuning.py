@@ -27,10 +27,10 @@ from jali.files import shown
 from jali.keywords import named
 from jali.solvers.choice import MAXITER, Impossible, Prepared
 from jali.solvers.facts import Facts
-from jali.solvers.krylov import check_arguments
 from jali.solvers.memory import agreed_least
 from jali.solvers.methods import KINDS, METHODS, Candidate
 from jali.solvers.rules import VERSION, rule_text, rules_in, text_of, user_file
+from jali.solvers.solver import check_arguments
 from jali.version import __version__
 
 HOPELESS = 2.0  # a candidate that takes so many times the best is measured once

@@ -131,8 +131,8 @@ class Vectors(Protocol):
     def number(self, x: Any, value: Any) -> Any:
         """A `jali.Scalar` beside it that can be assigned."""
 
-    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
-        """The calls of `step` as a `jali.Graph`."""
+    def graph(self, x: Any, step: Callable[[], Any], kept: int = 0) -> Any:
+        """The calls of `step` as a `jali.Graph`, which keeps the results of so many repetitions."""
 
 
 class WithoutGraphs:
@@ -164,5 +164,5 @@ class WithoutGraphs:
     def number(self, x: Any, value: Any) -> Any:
         raise ParameterError("these vectors know no graphs")
 
-    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
+    def graph(self, x: Any, step: Callable[[], Any], kept: int = 0) -> Any:
         raise ParameterError("these vectors know no graphs")

@@ -10,7 +10,10 @@ JALI_INLINE double power_of_two(int exponent) { // a normal number
     return double_of_bits(uint64_t(exponent + 1023) << 52);
 }
 JALI_INLINE int unit_exponent(int bin) { return BIN_BITS * bin + LOWEST; }
-JALI_INLINE double magic_of(int bin) { return 1.5 * power_of_two(52 + unit_exponent(bin)); }
+JALI_INLINE double magic_of(int bin) { // 1.5 times a power of two
+    return double_of_bits(uint64_t(52 + unit_exponent(bin) + 1023) << 52 | uint64_t(1) << 51);
+}
+JALI_INLINE double limit_of(int bin) { return power_of_two(BIN_BITS - 1 + unit_exponent(bin)); } // of values whose top it is
 JALI_INLINE uint64_t bits_of_double(double x) {
     uint64_t bits;
     copy_bits(&bits, &x, sizeof bits);
@@ -25,14 +28,13 @@ JALI_INLINE int top_bin(double x) {
     return top < 2 ? 2 : top;
 }
 
+// As few numbers as can be, since an operator in the same kernel needs the registers: what follows from `top` is computed again.
 struct digit_sums {
-    double sum[3], magic[3], limit;
-    int top, count;
+    double sum[3];
+    int top, count; // the bin of sum[0], -1 before the first value; values since the last carry
 };
 JALI_INLINE void begin_sums(digit_sums& s) {
     s.sum[0] = s.sum[1] = s.sum[2] = 0;
-    s.magic[0] = s.magic[1] = s.magic[2] = 0;
-    s.limit = 0;
     s.top = -1;
     s.count = 0;
 }
@@ -80,22 +82,19 @@ JALI_INLINE bool add_unusual(digit_sums& s, double x, int64_t* words) {
     }
     flush_sums(s, words);
     s.top = top; // marked at the end, when it is known for good
-    for (int k = 0; k < 3; ++k) s.magic[k] = magic_of(top - k);
-    s.limit = power_of_two(BIN_BITS - 1 + unit_exponent(top));
     return false;
 }
 JALI_INLINE void add_usual(digit_sums& s, double x) {
-    double q = (x + s.magic[0]) - s.magic[0];
-    x -= q;
-    s.sum[0] += q;
-    q = (x + s.magic[1]) - s.magic[1];
-    x -= q;
-    s.sum[1] += q;
-    s.sum[2] += (x + s.magic[2]) - s.magic[2];
+    JALI_UNROLL
+    for (int k = 0; k < 3; ++k) {
+        const double magic = magic_of(s.top - k), q = (x + magic) - magic;
+        x -= q;
+        s.sum[k] += q;
+    }
     ++s.count;
 }
-// What happens to a thread once or twice is code of its own, and takes and returns copies, so that bins stay in registers: with it
-// in place, kernels of operators were two and a half times as long as without a sum.
+// What hardly ever happens to a thread is code of its own, and takes and returns copies, so that bins stay in registers: with it
+// in place, kernels of operators were two and a half times as long as without a sum. The first value happens to all.
 JALI_OUT_OF_LINE digit_sums with_unusual(digit_sums s, double x, int64_t* words) {
     if (!add_unusual(s, x, words)) add_usual(s, x);
     return s;
@@ -105,9 +104,11 @@ JALI_OUT_OF_LINE digit_sums flushed(digit_sums s, int64_t* words) {
     return s;
 }
 JALI_INLINE void add_to_sums(digit_sums& s, double x, int64_t* words) {
-    if ((x < 0 ? -x : x) < s.limit)
+    const double size = x < 0 ? -x : x;
+    if (s.top < 0 && size > 0 && size < limit_of(BINS - 2)) s.top = top_bin(x);
+    if (s.top >= 0 && size < limit_of(s.top))
         add_usual(s, x);
-    else
+    else if (x != 0)
         s = with_unusual(s, x, words);
     if (s.count == DIGITS_BEFORE_CARRY) s = flushed(s, words);
 }
