@@ -450,10 +450,8 @@ def test_vectors_of_another_form(ranks):
     words = "has a batch of 2, and this solver is about one vector"
     for name, solver in LEAST_SQUARES.items():
         faults[f"{name}, batch"] = Fault(lambda s, solver=solver: solver(s.D, s.many), LayoutError, words)
-    faults["multishift_cg, batch"] = Fault(
-        lambda s: multishift_cg(s.D.normal, s.many, [0.0]),
-        ParameterError,
-        "b is one vector, and this one has a batch",
+    faults["multishift_cg, list"] = Fault(
+        lambda s: multishift_cg(s.D.normal, [s.many, s.many], [0.0]), ParameterError, "a list"
     )
     faults["lanczos, batch"] = Fault(
         lambda s: lanczos(s.D.normal, s.many, 2), LayoutError, "like has a batch whose members"

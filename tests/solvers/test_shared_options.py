@@ -198,7 +198,9 @@ def test_progress_flops_and_unknown_options(capsys, monkeypatch):
 def test_solves_of_a_workspace_have_the_bits_of_others(name, mixed, monkeypatch):
     solver, A, b, options = problem(name, mixed)
     recorded, graph = [], FieldVectors.graph
-    monkeypatch.setattr(FieldVectors, "graph", lambda self, *a: recorded.append(1) or graph(self, *a))
+    monkeypatch.setattr(
+        FieldVectors, "graph", lambda self, *a, **k: recorded.append(1) or graph(self, *a, **k)
+    )
     workspace, found = Workspace(), []
     others = [b, b.copy(), b.copy()]
     others[1][1, 0, 0, 0, 1, 1] = others[2][0, 1, 0, 0, 0, 1] = 0.5

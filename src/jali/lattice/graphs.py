@@ -124,6 +124,8 @@ class Graph:
         with self.lattice.lock:
             self._prepare()
             for _ in range(times):
+                if self.kept is not None:
+                    self.kept.make_room()
                 if self._instance is None:
                     self._once()
                 else:

@@ -19,7 +19,7 @@ from jali import _core
 from jali.codegen import kernel_cache
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.number_kernels import kept_results_kernel
-from jali.errors import RecordingError
+from jali.errors import RecordingError, SingularError, StorageError
 from jali.lattice.overflow import LaunchCount, raise_if_found, unreported
 from jali.lattice.scalar_parts import THREADS, in_order
 from jali.lattice.scalars import Condition, LocatedArray, LocatedValue, read
@@ -89,14 +89,20 @@ class KeptResults:
         if self.gpu is not None:
             self.gpu.launch(self._function, 1, THREADS, self._arguments)
 
-    def repeated(self) -> None:
-        """Called behind each repetition."""
+    def make_room(self) -> None:
+        """Called before each repetition. Raises RecordingError where it would take the place of one that has not been read."""
         if len(self._waiting) == self.repetitions:
             raise RecordingError(
                 f"a graph keeps the results of {self.repetitions} repetitions, and none of these has been read"
             )
+
+    def repeated(self) -> None:
+        """Called behind each repetition."""
         if self.gpu is None:
-            self._waiting.append(read(*self.results))
+            try:
+                self._waiting.append(read(*self.results))
+            except (StorageError, SingularError) as error:  # told where this repetition is read
+                self._waiting.append(error)
             return
         event = self._events[self._count % self.repetitions]
         with in_order:
@@ -107,7 +113,10 @@ class KeptResults:
     def next(self) -> list[Any]:
         """The results of the first repetition that has not been read; waits for it. Raises what reading a number does."""
         if self.gpu is None:
-            return list(self._waiting.popleft())
+            found = self._waiting.popleft()
+            if isinstance(found, Exception):
+                raise found
+            return list(found)
         row, event = self._waiting.popleft()
         event.wait()
         seen = self._seen[row].copy()

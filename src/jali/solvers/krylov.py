@@ -52,6 +52,7 @@ class Krylov:
         False  # whether what `check` looks at is positive, not only other than zero
     )
     patience, stagnates, must_converge, maxiter = PATIENCE, False, True, 0
+    kept_for_more = False  # whether a workspace has it, for the next solve
     leaves = True  # whether members that have converged may leave
     arguments: tuple[Any, ...] = ()  # that it was made with
     form = 0  # of a step: one of another form has graphs of its own
@@ -95,7 +96,7 @@ class Krylov:
             run = workspace.run_of(cls, A, b, x0, *arguments)
         else:
             run = cls(A, b, x0, *arguments)
-        run.arguments = arguments
+        run.arguments, run.kept_for_more = arguments, isinstance(workspace, Workspace)
         return run
 
     def solve(self, b: Any, x0: Any, rtol: float, atol: float) -> None:
@@ -309,7 +310,9 @@ class Krylov:
     def _renew(self) -> np.ndarray:
         """An update, from the second one on as a graph where steps are; |r|^2."""
         if self.graphs and self.updates > 0 and self.renewal is None:
+            assert self.outer is not None
             try:
+                self.outer.before_recording(self)
                 self.renewal = self.vectors.graph(self.outer.b, self._renewed, kept=1)
             except RecordingError:
                 self.updates = -1  # steps may be recorded all the same

@@ -53,6 +53,10 @@ class Rest:
         """Gives it the state that the whole has now."""
         run, rest, ids = self.whole, self.run, self.ids
         rest.patience, rest.must_converge, rest.maxiter = run.patience, run.must_converge, run.maxiter
+        of_whole, of_rest = (one.b if one.outer is None else one.outer.b for one in (run, rest))
+        rest.vectors.update(
+            [(of_rest, 0, [(1, of_whole.members[ids])])]
+        )  # another one in each solve of a workspace
         here = saved_solves.vectors_in(rest)
         for name, x in saved_solves.vectors_in(run).items():
             rest.vectors.update([(here[name], 0, [(1, x.members[ids])])])

@@ -164,7 +164,6 @@ def multishift_cg(
         None,
     )
     turns = check_interval or (TOGETHER if run.stay else 1)
-    run.kept_for_more = workspace is not None
     run.patience, run.must_converge, run.maxiter = max(PATIENCE, maxiter // 5), False, int(maxiter)
     repeated = Repetitions(run, turns, turns > 1, check_interval is not None, ahead=True)
     try:
@@ -455,7 +454,6 @@ class ShiftedGradients(ConjugateGradients):
     """
 
     name = "multishift_cg"
-    kept_for_more = False  # whether a workspace has the vectors
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ class Outer:
     def __init__(self, run: Krylov, A: Any, b: Any, x0: Any, inner: Inner):
         self.inner, self.rule, self.delta = inner, RULES[inner.update], float(inner.delta)
         self.apply = into_of("the operator", A, run.vectors)
-        self.b = b
+        self.b, self.owns_b = b, False
         self.x = run.vectors.like(b) if x0 is None else started(x0, b)
         self.r = run.vectors.copy(b)
         self.scale: np.ndarray | None = None  # once the recursion has begun, as the host knows it
@@ -176,6 +176,10 @@ class Outer:
         low = vectors_of("inner: like", inner.like)
         try:
             run.r = low.like(inner.like)
+            if (members := getattr(run.r, "batch", None)) != getattr(b, "batch", None):
+                raise LayoutError(
+                    f"it has {members or 'no'} members, b {getattr(b, 'batch', None) or 'none'}"
+                )
             run.x = low.stored(run.r)  # in the numbers of its arithmetic
             run.vectors.update([(run.r, 0, [(0.0, b)])])  # b itself may be too large for it
             run.vectors.update([(run.x, 0, [(0.0, run.r)])])  # fits both ways
@@ -184,7 +188,11 @@ class Outer:
 
     def take(self, run: Krylov, b: Any, x0: Any) -> None:
         """Another right-hand side, and where to begin."""
-        self.b, self.scale = b, None
+        self.scale = None
+        if self.owns_b:
+            run.vectors.update([(self.b, 0, [(1, b)])])
+        else:
+            self.b = b
         run.vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
         run.vectors.update([(run.x, 0, [(0.0, b)])])
 
@@ -203,6 +211,11 @@ class Outer:
             assign([self.factor, self.inverse], [factor, inverse])
         else:
             self.factor, self.inverse = factor, inverse
+
+    def before_recording(self, run: Krylov) -> None:
+        """A graph has the vectors that it was recorded with: one that other solves will repeat gets a b of its own."""
+        if run.kept_for_more and not self.owns_b:
+            self.b, self.owns_b = run.vectors.copy(self.b), True
 
     def residual(self, run: Krylov) -> Any:
         """Adds what the recursion found to x, and computes r; returns |b - A x|^2, where the vectors are."""
