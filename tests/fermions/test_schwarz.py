@@ -62,6 +62,7 @@ def test_the_cut_operator_is_the_operator_within_blocks(name):
 
 
 @pytest.mark.parametrize("name", SHORT)
+@pytest.mark.short(1)
 def test_a_cut_operator_has_an_adjoint_and_even_odd_forms(name):
     D, psi = setting(name)
     cut = CutDirac(D, BLOCK)

@@ -36,6 +36,7 @@ def free(name, extents, mass):
 @pytest.mark.parametrize(
     ("name", "extents", "block"), [("wilson", (2, 2, 2, 4), 9), ("staggered", (2, 2, 4, 4), 6)]
 )
+@pytest.mark.short(1)
 def test_free_quarks_have_the_eigenvalues_of_their_formula(name, extents, block):
     """The lowest one of Wilson quarks is eightfold, which a block of nine finds at once; staggered ones have more copies."""
     lattice, mass = Lattice(*extents), 0.1

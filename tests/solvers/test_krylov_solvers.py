@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from known_systems import HERMITIAN, OfMatrix, halved, matrix_for, source, wilson
 
 import jali
 from jali import SU, Field, Lattice, LayoutError, ParameterError, Spinor
@@ -15,12 +16,6 @@ from jali.fermions import DomainWallDirac, WilsonDirac
 from jali.gauge import GaugeField
 from jali.solvers import bicgstab, bicgstabl, cg, cgnr, defect_correction, gcr, minres, mr, multishift_cg
 from jali.vectors import vectors_of
-
-
-def halved(r, z):
-    """A preconditioner that is a multiple of the identity."""
-    vectors_of("z", z).update([(z, 0, [(0.5, r)])])
-
 
 SOLVERS: dict[str, Any] = {
     "cgnr": cgnr,
@@ -34,51 +29,7 @@ SOLVERS: dict[str, Any] = {
     "minres": minres,
     "cg with M": functools.partial(cg, M=halved),
 }
-HERMITIAN = {"minres", "cg with M"}
 every_solver = pytest.mark.parametrize("name", SOLVERS)
-
-
-class OfMatrix:
-    """A matrix as an operator."""
-
-    def __init__(self, matrix):
-        self.matrix = matrix
-
-    def matvec(self, x):
-        with np.errstate(invalid="ignore"):  # after a breakdown
-            return self.matrix @ x
-
-    def rmatvec(self, x):
-        return self.matrix.conj().T @ x
-
-
-def matrix_for(name, complex_, n=24):
-    """With a definite Hermitian part, Hermitian where the solver needs it."""
-    rng = np.random.default_rng(3)
-    M = rng.normal(size=(n, n)) + (1j * rng.normal(size=(n, n)) if complex_ else 0)
-    M = M @ M.conj().T / n + 0.5 * np.eye(n) if name in HERMITIAN else 4 * np.eye(n) + 0.3 * M
-    b = rng.normal(size=n) + (1j * rng.normal(size=n) if complex_ else 0)
-    return M, b
-
-
-def wilson(lattice, name, mass=0.4):
-    """The Wilson operator, its normal one where a Hermitian one is needed; and what it is of."""
-    D = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=2), mass)
-    return (D.normal if name in HERMITIAN else D), D
-
-
-def source(lattice, batch=None, seed=1):
-    rng = np.random.default_rng(seed)
-    b = Field(lattice, Spinor(2))
-    b[...] = rng.normal(size=b.shape) + 1j * rng.normal(size=b.shape)
-    if batch is None:
-        return b
-    many = b.like(batch=batch)
-    for k in range(batch):
-        many.members[k].assign(b)
-        many.members[k][...] = 10.0**k * b[...]
-        many.members[k][(k,) + (0,) * (lattice.ndim - 1)] = 0
-    return many
 
 
 @pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
@@ -314,6 +265,7 @@ def test_right_hand_sides_of_any_size_are_solved_for(name, size):
 
 
 @pytest.mark.parametrize("solver", [*SOLVERS.values(), cg], ids=[*SOLVERS, "cg"])
+@pytest.mark.short(3)
 def test_members_of_any_size_are_solved_for_with_the_bits_that_they_have_alone(solver):
     lattice = Lattice(2, 2, 2)
     for precision, sizes, rtol in (
@@ -433,6 +385,7 @@ def test_a_preconditioner_that_changes_saves_iterations(solver):
     ids=lambda kind: kind.get("storage", "float32"),
 )
 @pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.short(1)
 def test_defect_correction_reaches_float64_by_numbers_of_few_bits(kind, batch):
     lattice = Lattice(4, 4, 6)
     D = WilsonDirac(GaugeField(lattice, SU(3)).hot_start(seed=2), 0.4)

@@ -59,6 +59,7 @@ def true_residual(E, b, x):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("update", ["residual", "estimate"])
+@pytest.mark.short(3)
 def test_cg_takes_the_iterations_of_many_bits(format, update):
     _, E, b = case()
     F, like = few(format)

@@ -7,21 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from known_systems import HERMITIAN, OfMatrix, halved, matrix_for, source, wilson
 
 import jali
-from jali import ODD, SU, Field, Lattice, LayoutError, ParameterError, Spinor
+from jali import ODD, Field, Lattice, LayoutError, ParameterError, Spinor
 from jali.arrays import DistributedArray
 from jali.errors import RecordingError, SolverError
 from jali.fermions import WilsonDirac
-from jali.gauge import GaugeField
 from jali.linops import Identity, Laplacian
 from jali.solvers import ChebyshevPreconditioner, block_cg, cg, chebyshev, chebyshev_window, fgmres, mr
 from jali.vectors import vectors_of
-
-
-def halved(r, z):
-    """A preconditioner that is a multiple of the identity."""
-    vectors_of("z", z).update([(z, 0, [(0.5, r)])])
 
 
 def tripled(p, q):
@@ -33,48 +28,8 @@ SOLVERS: dict[str, Any] = {
     "fgmres 4": functools.partial(fgmres, restart=4, M=halved),
     "chebyshev": functools.partial(chebyshev, window=(0.15, 40.0)),
 }
-HERMITIAN = {"chebyshev"}
 every_solver = pytest.mark.parametrize("name", SOLVERS)
 on_fields = pytest.mark.parametrize("name", [name for name in SOLVERS if name != "fgmres"])
-
-
-class OfMatrix:
-    """A matrix as an operator."""
-
-    def __init__(self, matrix):
-        self.matrix = matrix
-
-    def matvec(self, x):
-        return self.matrix @ x
-
-
-def matrix_for(name, complex_, n=24):
-    """Hermitian and positive definite where the solver needs it, else with a definite Hermitian part."""
-    rng = np.random.default_rng(3)
-    M = rng.normal(size=(n, n)) + (1j * rng.normal(size=(n, n)) if complex_ else 0)
-    M = M @ M.conj().T / n + 0.5 * np.eye(n) if name in HERMITIAN else 4 * np.eye(n) + 0.3 * M
-    b = rng.normal(size=n) + (1j * rng.normal(size=n) if complex_ else 0)
-    return M, b
-
-
-def wilson(lattice, name, mass=0.4, half=False):
-    """The Wilson operator or its even-odd form, the normal one where a Hermitian one is needed; and what it is of."""
-    D: Any = WilsonDirac(GaugeField(lattice, SU(2)).hot_start(seed=2), mass)
-    D = D.even_odd() if half else D
-    return (D.normal if name in HERMITIAN else D), D
-
-
-def source(lattice, batch=None, seed=1):
-    rng = np.random.default_rng(seed)
-    b = Field(lattice, Spinor(2))
-    b[...] = rng.normal(size=b.shape) + 1j * rng.normal(size=b.shape)
-    if batch is None:
-        return b
-    many = b.like(batch=batch)
-    for k in range(batch):
-        many.members[k][...] = 10.0**k * b[...]
-        many.members[k][(0,) * (lattice.ndim - 1) + (k,)] = 0
-    return many
 
 
 def dense(D, like):

@@ -62,6 +62,7 @@ def problem(name, mixed):
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "mixed"])
 @pytest.mark.parametrize("name", [*HERMITIAN, *SOLVERS])
+@pytest.mark.short(3)
 def test_a_saved_solve_goes_on_with_the_same_bits(name, mixed, tmp_path):
     solver, A, b, options = problem(name, mixed)
     whole = solver(A, b, **options)

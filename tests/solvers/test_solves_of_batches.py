@@ -188,6 +188,7 @@ def left(monkeypatch):
 @pytest.mark.parametrize(
     ("solver", "few_bits"), [(cg, False), (cg, True), (bicgstab, False), (fgmres, False)]
 )
+@pytest.mark.short(2)
 def test_those_that_go_on_have_the_same_bits_when_others_leave(solver, few_bits, left):
     D, few, b, atol = of_many_sizes()
     A, inside = (D.normal, few.normal) if solver is cg else (D, few)

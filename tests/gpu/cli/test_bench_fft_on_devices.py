@@ -74,7 +74,8 @@ def measured(dims: tuple[int, ...], dtype: str = "complex64", **named: Any) -> f
     return first
 
 
-@pytest.mark.parametrize("dtype", ["complex64", pytest.param("complex128", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
     reported: list[str] = []
     report = measured(
