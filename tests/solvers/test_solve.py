@@ -368,6 +368,7 @@ def test_impossible_arguments_are_refused():
             "1e-10 is below rounding in float32, 1.2e-07: ask for more",
         ),
         (lambda: jali.solve(A, b, method="gcrr"), "'gcrr' is unknown; method is .*; the nearest is gcr"),
+        (lambda: jali.solve(A, b, method=""), "solve: '' is unknown; method is cg"),
         (lambda: jali.solve(A, b, form="odd"), "'odd' is unknown; form is full, even-odd, symmetric"),
         (lambda: jali.solve(A, b, form="symmetric"), "no solver is possible .* has no even-odd forms"),
         (lambda: jali.solve(A, b, inner="float16"), "no solver is possible .* no in_format"),
@@ -643,3 +644,19 @@ def test_what_is_impossible_says_so_by_its_class():
     D, b = quarks("Wilson")
     with pytest.raises(Impossible, match="no even-odd forms"):
         Prepared(Facts(D.even_odd(), b.on(ODD), 1e-8, None, None), Candidate("cgnr", "even-odd"))
+
+
+def test_a_real_right_hand_side_of_a_complex_operator_is_widened():
+    class Turned:
+        dtype = np.dtype(complex)
+
+        def matvec(self, x):
+            return (1 + 1j) * x
+
+        def rmatvec(self, x):
+            return (1 - 1j) * x
+
+    found = jali.solve(Turned(), np.ones(4))
+    assert np.allclose(found.x, 0.5 - 0.5j, rtol=0, atol=1e-12)
+    with pytest.raises(ParameterError, match="solve: b has no elements"):
+        jali.solve(Turned(), np.zeros(0))

@@ -30,7 +30,7 @@ from jali.solvers.causes import not_finite
 from jali.solvers.facts import Facts
 from jali.solvers.memory import agreed_least, agreed_text, bytes_of, device_of, free_memory
 from jali.solvers.methods import FORMS, KINDS, METHODS, Candidate
-from jali.solvers.operators import into_of, is_operator, joins_members
+from jali.solvers.operators import into_of, is_operator, joins_members, widened
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.rules import Condition, Rule, candidate
@@ -460,6 +460,8 @@ def choose(
 ) -> SolverChoice:
     """The solver that `solve` would take, without solving: `choose(A, b).explain()` says why. Arguments and errors are those of `solve`."""
     check_arguments("solve", tolerance, 0.0)
+    if is_operator(A):
+        b = widened(b, A)
     facts = Facts(A, b, float(tolerance), kind, condition)
     if tolerance < (epsilon := facts.vectors.epsilon(b)):
         raise ParameterError(
@@ -468,7 +470,11 @@ def choose(
     named = {"method": method, "form": form, "inner": inner}
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     try:
-        candidate(method or "cgnr", form or "full", "" if method else inner or "")
+        candidate(
+            "cgnr" if method is None else method,
+            "full" if form is None else form,
+            "" if method is not None or inner is None else inner,
+        )
     except ParameterError as error:
         raise ParameterError(f"solve: {error}") from None
     if options is not None:

@@ -223,6 +223,8 @@ class Facts:
         alphas: list[float] = []
         betas: list[float] = []
         beta = math.sqrt(float(vectors.norm2(v)))
+        if beta == 0:
+            raise ParameterError("solve: b has no elements")
         vectors.update([(v, 1 / beta, [])])
         for k in range(STEPS):
             vectors.update([(w, 0, [(1, forward(v))])])
