@@ -55,7 +55,6 @@ class Krylov:
     kept_for_more = False  # whether a workspace has it, for the next solve
     leaves = True  # whether members that have converged may leave
     arguments: tuple[Any, ...] = ()  # that it was made with
-    form = 0  # of a step: one of another form has graphs of its own
     resumes = False  # whether the recursion goes on after an update
     updates = 0  # so far, -1: cannot be recorded
     renewal: Any = None  # an update as a graph
@@ -154,6 +153,11 @@ class Krylov:
             self.r = vectors.copy(b)
         else:
             vectors.update([(self.x, 0, [(0.0, b) if x0 is None else (1, x0)]), (self.r, 0, [(1, b)])])
+
+    @property
+    def form(self) -> int:
+        """Of a step now: one of another form has graphs of its own."""
+        return 0
 
     # ---- what a solver states ----------------------------------------------------------------------------
 

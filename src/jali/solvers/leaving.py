@@ -37,7 +37,8 @@ class Rest:
             low = vectors_of("inner: like", inner.like)
             inner = replace(inner, like=low.copy(inner.like.members[self.ids]))
         b = run.vectors.copy(b.members[self.ids])
-        self.run = type(run)(run.of, b, None, *fixed, rtol, atol, inner)
+        kind: Any = type(run)
+        self.run = kind(run.of, b, None, *fixed, rtol, atol, inner)
         self.run.arguments = (*fixed, rtol, atol, inner)
         self.run.labels = [run.labels[k] for k in ids]
 

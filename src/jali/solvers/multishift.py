@@ -454,6 +454,8 @@ class ShiftedGradients(ConjugateGradients):
     """
 
     name = "multishift_cg"
+    active: int
+    recorded: int
 
     def __init__(
         self,
@@ -518,9 +520,8 @@ class ShiftedGradients(ConjugateGradients):
         """The solutions, in the order of the shifts."""
         return [self.x, *self.others]
 
-    def step(
-        self, rr: Any, pp: Any, before: Any, weight: Any, *blocks: Any
-    ) -> tuple[list[Any], list[Any], list[Any]]:
+    def step(self, rr: Any, *more: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        pp, before, weight, *blocks = more
         size, tolerance, half = self.size, self.tolerance, len(blocks) // 2
         self.q, curvature = self.apply_inner(self.p, self.waits)
         if self.lowest:
