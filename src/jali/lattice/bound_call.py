@@ -270,10 +270,12 @@ class BoundCall:
 
     def raise_if_overflow(self) -> None:
         """Collective: StorageError or SingularError for sites at which these kernels, or those that wrote their fields, failed."""
-        may_overflow = self._may_overflow()
-        if may_overflow or self.overflow:
-            counts = [*self.overflow, *(count for field in may_overflow for count in field.counts())]
-            raise_on_all_ranks(self.lattice.communicator, counts)
+        if self._may_overflow() or self.overflow:
+            raise_on_all_ranks(self.lattice.communicator, self.counts())
+
+    def counts(self) -> list[Any]:
+        """Of sites at which these kernels, or those that wrote their fields, failed."""
+        return [*self.overflow, *(count for field in self._may_overflow() for count in field.counts())]
 
     def _may_overflow(self) -> list[Field]:
         return [field for field in self.fields if field.may_overflow]

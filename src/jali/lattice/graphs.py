@@ -54,7 +54,11 @@ class Graph:
             ]
             self._ghost_locations: list[Any] = []  # of what other ranks write, in the driver's graph
             self._instance: Any = None
-            self.kept = KeptResults(lattice.gpu, self._results, kept) if kept else None
+            self.kept = (
+                KeptResults(lattice.gpu, lattice.communicator, self._results, self._counts(), kept)
+                if kept
+                else None
+            )
             if lattice.gpu is not None:
                 self._capture()
 
@@ -136,7 +140,8 @@ class Graph:
                 self._forget_ghosts()
                 for storage in self._recorder.borrowed:
                     storage.let_owner_go_on()
-            if self.lattice.communicator.size > 1:  # ranks that sum meet, and check together
+            # ranks that sum meet, and check together; kept results are checked when they are read
+            if self.lattice.communicator.size > 1 and self.kept is None:
                 for bound in self._recorder.bound:
                     if bound.sums:
                         bound.raise_if_overflow()
@@ -144,6 +149,12 @@ class Graph:
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
         return read(*self._results)
+
+    def _counts(self) -> list[Any]:
+        """What kernels that sum have counted, where ranks check together."""
+        if self.lattice.communicator.size == 1:
+            return []
+        return [count for bound in self._recorder.bound if bound.sums for count in bound.counts()]
 
     @property
     def _results(self) -> list[Any]:

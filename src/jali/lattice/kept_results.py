@@ -19,10 +19,10 @@ from jali import _core
 from jali.codegen import kernel_cache
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.number_kernels import kept_results_kernel
-from jali.errors import RecordingError, SingularError, StorageError
-from jali.lattice.overflow import LaunchCount, raise_if_found, unreported
+from jali.errors import RecordingError
+from jali.lattice.overflow import LaunchCount, raise_if_found, raise_on_all_ranks, unreported
 from jali.lattice.scalar_parts import THREADS, in_order
-from jali.lattice.scalars import Condition, LocatedArray, LocatedValue, read
+from jali.lattice.scalars import Condition, LocatedArray, LocatedValue
 
 
 class _Part(NamedTuple):
@@ -36,20 +36,27 @@ class _Part(NamedTuple):
 class KeptResults:
     """The numbers that a graph gives, of as many repetitions as are asked for. Nothing else may repeat the graph."""
 
-    def __init__(self, gpu: Any, results: Sequence[Any], repetitions: int):
-        self.gpu, self.results, self.repetitions = gpu, list(results), repetitions
-        self._waiting: deque[Any] = deque()  # of a host the values, of a device the events after each
+    def __init__(
+        self, gpu: Any, communicator: Any, results: Sequence[Any], counts: Sequence[Any], repetitions: int
+    ):
+        """`counts` are those of kernels, beside those that the results have: on several ranks they have none."""
+        self.gpu, self.communicator = gpu, communicator
+        self.results, self.repetitions = list(results), repetitions
+        self._waiting: deque[Any] = (
+            deque()
+        )  # of a host the numbers, of a device where they are and the event behind them
         self._count = 0  # of repetitions so far
-        if gpu is None:
-            return
         addresses: list[int] = []
         self._parts = [self._part(one, addresses) for one in self.results]
         self._numbers = len(addresses)
-        counts = [count for one in self.results for count in _overflow_counts(one)]
+        counts = [*counts, *(count for one in self.results for count in _overflow_counts(one))]
         self._counts = list(dict.fromkeys(counts))
         self._counters = [count for count in self._counts if isinstance(count, LaunchCount)]
         addresses += [count.counters.address + 8 * count.number for count in self._counters]
         self._size = len(addresses)
+        if gpu is None:
+            self._here = [ctypes.c_double.from_address(address) for address in addresses]
+            return
         # the table of addresses, how many repetitions there were, and behind them what each has left
         self._table = _core.ScalarBlock(gpu, self._size + 1)
         self._kept = _core.ScalarBlock(gpu, max(1, self._size * repetitions))
@@ -99,10 +106,7 @@ class KeptResults:
     def repeated(self) -> None:
         """Called behind each repetition."""
         if self.gpu is None:
-            try:
-                self._waiting.append(read(*self.results))
-            except (StorageError, SingularError) as error:  # told where this repetition is read
-                self._waiting.append(error)
+            self._waiting.append(np.array([number.value for number in self._here]))
             return
         event = self._events[self._count % self.repetitions]
         with in_order:
@@ -111,25 +115,31 @@ class KeptResults:
         self._count += 1
 
     def next(self) -> list[Any]:
-        """The results of the first repetition that has not been read; waits for it. Raises what reading a number does."""
-        if self.gpu is None:
-            found = self._waiting.popleft()
-            if isinstance(found, Exception):
-                raise found
-            return list(found)
-        row, event = self._waiting.popleft()
-        event.wait()
-        seen = self._seen[row].copy()
+        """The results of the first repetition that has not been read; waits for it. Raises what reading a number does, on all ranks where it was found on one."""
+        seen = self._waiting.popleft()
+        if self.gpu is not None:
+            row, event = seen
+            event.wait()
+            seen = self._seen[row].copy()
         if self._counts:
-            found = seen[self._numbers :].view(np.int64).tolist()
-            reported = [count.reported for count in self._counters]
-            if found != reported or len(self._counters) < len(self._counts):
-                raise_if_found(unreported(self._counts))
+            self._raise_if_found(seen[self._numbers :].view(np.int64).tolist())
         values = seen[: self._numbers].tolist()
         return [
             values[part.first] if part.kind == "number" else self._value(part, result, seen)
             for part, result in zip(self._parts, self.results, strict=True)
         ]
+
+    def _raise_if_found(self, counted: list[int]) -> None:
+        """Raises for sites that have been counted in this repetition."""
+        found = counted != [count.reported for count in self._counters] or len(counted) < len(self._counts)
+        if self.communicator.size == 1:
+            if found:
+                raise_if_found(unreported(self._counts))
+            return
+        somewhere = np.array([found], float)
+        self.communicator.all_reduce(somewhere, somewhere)
+        if somewhere[0]:
+            raise_on_all_ranks(self.communicator, self._counts)
 
     def _value(self, part: _Part, result: Any, seen: np.ndarray) -> Any:
         if part.kind == "constant":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_driver import TWO_DEVICES, use_fake_gpus
 
 import jali
 from jali import Field, Lattice, Real
@@ -68,3 +69,28 @@ def test_values_that_a_storage_cannot_hold_are_told_with_their_repetition(device
                 assert graph.kept.next()[0] == expected(k, 8)[0]
         with pytest.raises(StorageError, match="8 sites were given values that the storage"):
             graph.kept.next()
+
+
+@pytest.mark.parametrize("on_host", [True, pytest.param(False, marks=TWO_DEVICES)])
+def test_what_one_rank_has_counted_is_told_on_all(on_host, monkeypatch):
+    if not on_host:
+        use_fake_gpus(monkeypatch, 2)
+
+    def run():
+        lattice = Lattice(4, 2, device="cpu" if on_host else "cuda")
+        f = Field(lattice, Real(), storage="float16")
+        f[...] = 1.0
+        f[3, 1] = 30_000.0  # of the last rank
+
+        def step():
+            grow(f, 2.0)
+            return lattice.sum(square_of, f, wait=False)
+
+        graph = Graph(step, lattice, 2)
+        graph.run(2)
+        assert graph.kept.next() == [7 * 4.0 + 60_000.0**2]
+        with pytest.raises(StorageError, match="1 site was given values"):
+            graph.kept.next()
+        return True
+
+    assert jali.virtual_ranks(2, run) == [True, True]
