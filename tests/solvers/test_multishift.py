@@ -455,6 +455,35 @@ def test_right_hand_sides_whose_squares_vanish_or_overflow_are_scaled(power):
         np.testing.assert_allclose(other / 2.0**power, one, rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_true_residuals_of_tiny_and_huge_right_hand_sides_are_told(size):
+    M, b = dense(np.float64)
+    options = {"maxiter": 5, "must_converge": False}
+    found, scaled = (multishift_cg(MatrixOperator(M), c, SHIFTS, **options) for c in (b, size * b))
+    for one, other in zip(found.solutions, scaled.solutions, strict=True):
+        assert other.residual == pytest.approx(one.residual, rel=1e-9)
+        assert other.converged == one.converged
+    with pytest.raises(SolverError, match="miss the tolerance"):
+        multishift_cg(MatrixOperator(M), size * b, SHIFTS, maxiter=5)
+
+
+def test_members_have_their_own_bounds_of_few_bits():
+    D, b = quarks(WilsonDirac, Spinor(3), 0.3)
+    few = WilsonDirac([u.astype("float32") for u in D.links], 0.3)
+    low = b.like(precision="float32", storage="float16")
+    many = b.like(batch=2)
+    many.members[0].assign(b)
+    many.members[1].assign((1e-8 * random_field(Spinor(3), D.links[0].lattice, boundary=b.boundary)).field())
+    together = multishift_cg(D.normal, many, [0.0, 0.5], inner=Inner(few.normal, low.like(batch=2)))
+    alone = multishift_cg(D.normal, b, [0.0, 0.5], inner=Inner(few.normal, low))
+    for k in range(2):
+        assert together[k][0].history == alone[k].history
+        assert bits(together.x[k].members[0].copy()) == bits(alone.x[k])
+    for like in (low, low.like(batch=3)):
+        with pytest.raises(LayoutError, match="multishift_cg: inner: like is a vector of the form of b"):
+            multishift_cg(D.normal, many, [0.0, 0.5], inner=Inner(few.normal, like))
+
+
 def test_right_hand_side_zero_and_loose_bounds_need_no_iteration():
     b = random_field()
     for found in (

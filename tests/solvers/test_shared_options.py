@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jali
-from jali import SU, Field, Lattice, ParameterError, Spinor
+from jali import ODD, SU, Field, Lattice, ParameterError, Spinor, Vector
 from jali.errors import FileFormatError, SolverError
-from jali.fermions import WilsonDirac
+from jali.fermions import CloverDirac, Staggered, WilsonDirac
 from jali.gauge import GaugeField, stout_smear
 from jali.lattice.vectors import FieldVectors
 from jali.solvers import (
@@ -220,3 +220,57 @@ def test_solves_of_a_workspace_have_the_bits_of_others(name, mixed, monkeypatch)
     assert again.history == found[0].history
     with pytest.raises(ParameterError, match=r"workspace is a jali.solvers.Workspace\(\)"):
         solver(A, b, workspace=3, **options)
+
+
+@pytest.mark.parametrize("name", ["cg", "bicgstab", "few bits"])
+def test_a_workspace_follows_links_and_numbers(name):
+    """Of a clover operator, which makes blocks of its links when it is applied, and of another mass."""
+    lattice = Lattice(2, 2, 2, 4)
+    U, V = (GaugeField(lattice, SU(3)).hot_start(seed=seed) for seed in (1, 5))
+    D = CloverDirac(U, 0.5, 1.1)
+    b = Field(lattice, Spinor(3))
+    b[...] = np.random.default_rng(1).normal(size=b.shape)
+    E, inner = D.even_odd(), None
+    if name == "few bits":
+        few = D.in_format(precision="float32", storage="float16").even_odd()
+        inner = Inner(few.normal, b.like(precision="float32", storage="float16").on(ODD))
+    kept = Workspace()
+
+    def solve(**more):
+        if name == "bicgstab":
+            return bicgstab(D, b, **more)
+        return cg(E.normal, b.on(ODD), inner=inner, **more)
+
+    solve(workspace=kept)
+    for k in range(2):
+        if k == 0:
+            for u, v in zip(U.fields, V.fields, strict=True):
+                u.assign(v)
+        else:
+            D.mass = 0.8
+        found, alone = solve(workspace=kept), solve()
+        if name == "few bits":  # whose inverse blocks are rounded from those of D, if D has made them by then
+            assert abs(found.iterations - alone.iterations) <= 1
+        else:
+            assert found.history == alone.history
+
+
+def test_a_batch_waiting_for_its_heavy_quark_residual_goes_on_with_the_same_bits(tmp_path):
+    lattice = Lattice(4, 4, 4, 4)
+    K = Staggered(GaugeField(lattice, SU(3)).hot_start(seed=1), 0.1)
+    b = Field(lattice, Vector(3), batch=2)
+    rng = np.random.default_rng(1)
+    for k, size in enumerate((1.0, 1e-9)):
+        b.members[k][...] = size * rng.normal(size=b.members[k].shape)
+    options = {
+        "inner": Inner(K.in_format(precision="float32").normal, b.like(precision="float32")),
+        "heavy_quark": 1e-7,
+        "atol": 1e-9 * float(np.sqrt(b.norm2()[0])),
+        "rtol": 1e-13,
+    }
+    whole = cg(K.normal, b, **options)
+    for n in (40, 66):
+        path = tmp_path / str(n)
+        cg(K.normal, b, maxiter=n, must_converge=False, save_to=path, **options)
+        found = cg(K.normal, b, resume=path, **options)
+        assert [one.history for one in found.members] == [one.history for one in whole.members]

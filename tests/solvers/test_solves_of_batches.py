@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import jali
-from jali import SU, Field, Lattice, LayoutError, ParameterError, Real, Spinor
+from jali import SU, Field, Lattice, LayoutError, ParameterError, Real, Spinor, Vector
 from jali.comm.virtual import virtual_ranks
 from jali.errors import SolverError
-from jali.fermions import WilsonDirac
+from jali.fermions import Staggered, WilsonDirac
 from jali.gauge import GaugeField
 from jali.solvers import Inner, bicgstab, cg, fgmres, leaving
 from jali.vectors import vectors_of
@@ -245,3 +245,31 @@ def test_an_operator_with_memory_for_all_members_keeps_them(left):
     found = cg(A, b, rtol=1e-13, atol=atol, leave=3)
     assert len(left) == 1
     assert found.x[...].tobytes() == expected.x[...].tobytes()
+
+
+# ---- members that wait for others ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check_interval", [None, 1])
+@pytest.mark.parametrize("few_bits", [False, True])
+def test_a_member_that_goes_on_after_it_has_waited_has_the_history_that_it_has_alone(
+    few_bits, check_interval
+):
+    """In float32 the true residual is above that of the recursion, so members begin again, together; with few bits inside all wait for updates."""
+    lattice = Lattice(4, 4, 4, 4)
+    K = Staggered(GaugeField(lattice, SU(3)).hot_start(seed=1), 0.1)
+    low = K.in_format(precision="float32")
+    singles = sources(lattice, Vector(3), 2)
+    if few_bits:
+        A, options = K.normal, {"rtol": 1e-7}
+        inner = {"inner": Inner(low.normal, singles[0].like(precision="float32"))}
+        several = {"inner": Inner(low.normal, singles[0].like(precision="float32", batch=2))}
+    else:
+        A, options, inner, several = low.normal, {"rtol": 1e-4}, {}, {}
+        singles = [one.astype("float32") for one in singles]
+    found = cg(A, batch_of(singles), check_interval=check_interval, **options, **several)
+    for k, one in enumerate(singles):
+        alone = cg(A, one, **options, **inner)
+        assert found[k].history == alone.history
+        assert found[k].iterations == alone.iterations == len(alone.history) - 1
+        assert np.array_equal(found.x.members[k][...], alone.x[...])

@@ -10,6 +10,7 @@ from typing import Any
 from jali.beside import made_of, redefines
 from jali.errors import LayoutError
 from jali.fermions.kept import KeptFields
+from jali.fermions.parameters import RealParameter
 from jali.lattice.algebra import inner, sum_of_members
 from jali.lattice.field import Field
 from jali.lattice.fused_sums import apply_inner
@@ -30,6 +31,12 @@ class Applications:
 
     def __init__(self) -> None:
         self._kept = KeptFields()
+
+    @property
+    def changing_numbers(self) -> tuple[Any, ...]:
+        """Numbers that may be given other values, such as the mass, as they are now: graphs of solvers keep those that they were recorded with."""
+        kinds = [(name, value) for kind in type(self).__mro__ for name, value in vars(kind).items()]
+        return tuple(getattr(self, name) for name, value in kinds if isinstance(value, RealParameter))
 
     # ---- what an operator says ---------------------------------------------------------------------------
 
@@ -172,6 +179,11 @@ class Adjoint:
     def dagger(self) -> Applications:
         """M."""
         return self._M
+
+    @property
+    def changing_numbers(self) -> tuple[Any, ...]:
+        """Those of M."""
+        return self._M.changing_numbers
 
     @property
     def joins_members(self) -> bool:

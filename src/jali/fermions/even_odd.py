@@ -63,6 +63,11 @@ class EvenOdd(Applications):
         self.symmetric = form == "symmetric"
         D.check_inverse()
 
+    @property
+    def changing_numbers(self) -> tuple[Any, ...]:
+        """Those of D."""
+        return self.D.changing_numbers
+
     def __repr__(self) -> str:
         return f"EvenOdd({self.D!r}, over={self.over}{', symmetric' if self.symmetric else ''})"
 

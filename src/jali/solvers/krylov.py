@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jali.errors import ParameterError, RecordingError, SolverError
-from jali.files import value_shown
+from jali.errors import RecordingError, SolverError
 from jali.solvers.causes import not_finite, not_hermitian
 from jali.solvers.elementwise import assign, computed, read, settle, sqrt
 from jali.solvers.operators import (
@@ -30,7 +29,7 @@ from jali.solvers.operators import (
     started,
     widened,
 )
-from jali.solvers.reliable import Inner, Outer
+from jali.solvers.reliable import Inner, Outer, check_inner
 from jali.solvers.repetitions import TOGETHER, Found, Workspace
 from jali.solvers.scaling import bound, scaled
 from jali.vectors import check_alike, vectors_of
@@ -64,9 +63,9 @@ class Krylov:
 
     def __init__(self, A: Any, b: Any, x0: Any, rtol: float, atol: float, inner: Inner | None = None):
         name = self.name
-        if inner is not None and not isinstance(inner, Inner):
-            raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
         vectors = vectors_of(f"{name}: b", b)
+        if inner is not None:
+            check_inner(name, inner, b)
         if is_operator(A):
             b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
         if x0 is not None:
@@ -98,6 +97,13 @@ class Krylov:
         run.arguments, run.kept_for_more = arguments, isinstance(workspace, Workspace)
         return run
 
+    def bring_up_to_date(self) -> None:
+        """Called before another solve with the graphs of this one: operators make what they keep of links anew when they are applied, and a graph does not."""
+        if self.graphs and self.outer is not None:
+            self.outer.apply(self.outer.x, self.outer.r)
+        if self.graphs:
+            self.apply(self.x, self.r)
+
     def solve(self, b: Any, x0: Any, rtol: float, atol: float) -> None:
         """Begins to solve for b, with the vectors that there are from a solve before."""
         self.time_of_start, self.history = time.perf_counter(), []
@@ -116,6 +122,8 @@ class Krylov:
         if not np.all(np.isfinite(rr)):
             raise self._not_finite(rr, x0=self.solution)
         self.history = [np.sqrt(rr) / self.sizes]
+        self.took_part = [np.ones(np.shape(rr), bool)]  # which members each residual is a new one of
+        self.tightened = np.ones(np.shape(rr))  # by what tolerances have been multiplied
         self.going = self.history[0] > self.tolerances
         self.went = self.going  # before the step that is looked at
         self.counts = np.zeros(np.shape(rr), int)  # iterations of each member
@@ -256,13 +264,24 @@ class Krylov:
         """The recursion of the members that miss the tolerance, from the true r with these |r|^2, which `true_squares` has computed."""
         residuals = np.sqrt(squares) / self.true_sizes
         self.going = missing
-        self.history[-1] = np.where(missing, residuals, self.history[-1])
+        if self.batch is None:
+            self.history[-1] = residuals if missing else self.history[-1]
+        else:
+            self._correct_history(residuals, missing)
         self.best = np.where(missing, residuals, self.best)
         self.improved = self.since = self.iterations
         if self.outer is None:
             self.squares = squares
         if self.outer is None or not self.resumes:
             self.start(self.squares)
+
+    def _correct_history(self, residuals: np.ndarray, missing: np.ndarray) -> None:
+        """Gives the last residual of these members its true value, which is that of an earlier iteration where a member has waited for others."""
+        own = np.array(self.took_part)
+        for k in np.flatnonzero(missing):
+            for row in range(int(np.flatnonzero(own[:, k])[-1]), len(self.history)):
+                self.history[row] = self.history[row].copy()
+                self.history[row][k] = residuals[k]
 
     def _hand_over(self, squares: Any, ratio: Any = None) -> list[Any]:
         """r of the outer solve, with this |r|^2, as that of the recursion, and what follows from it: sizes, the rule's numbers, and those of the next step
@@ -350,7 +369,7 @@ class Krylov:
 
     def tighten(self, factors: np.ndarray) -> None:
         """Tolerances times these factors."""
-        self.tolerances = self.tolerances * factors
+        self.tolerances, self.tightened = self.tolerances * factors, self.tightened * factors
         self.limits = self.tolerances
         self.set_bounds()
         if (outer := self.outer) is not None:
@@ -513,6 +532,7 @@ class Krylov:
         """An iteration of the members that were going, with these |r| / |b| and |r|^2."""
         if self.batch is not None:
             residuals = np.where(going, residuals, self.history[-1])
+            self.took_part.append(np.array(going))
             rr = np.where(going, rr, self.squares)
         self.squares = rr
         self.history.append(residuals)

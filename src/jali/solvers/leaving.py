@@ -61,10 +61,11 @@ class Rest:
         here = saved_solves.vectors_in(rest)
         for name, x in saved_solves.vectors_in(run).items():
             rest.vectors.update([(here[name], 0, [(1, x.members[ids])])])
-        for name in (*saved_solves.VALUES, "true_sizes", "tolerances"):
+        for name in (*saved_solves.VALUES, "true_sizes", "tolerances", "tightened"):
             value = getattr(run, name)
             setattr(rest, name, value[ids].copy() if np.ndim(value) else value)
         rest.history = [row[ids] for row in run.history]
+        rest.took_part = [row[ids] for row in run.took_part]
         rest.set_numbers([read(number)[..., ids] for number in run.numbers])
         if run.outer is not None and rest.outer is not None:
             assert run.outer.scale is not None
@@ -80,10 +81,12 @@ class Rest:
         here = saved_solves.vectors_in(run)
         for name, x in saved_solves.vectors_in(rest).items():
             rest.vectors.update([(here[name].members[ids], 0, [(1, x)])])
-        for row in rest.history[len(run.history) :]:
-            residuals = run.history[-1].copy()
-            residuals[ids] = row
+        begun = len(run.history)
+        for row, own in zip(rest.history[begun:], rest.took_part[begun:], strict=True):
+            residuals, took_part = run.history[-1].copy(), np.zeros(run.batch, bool)
+            residuals[ids], took_part[ids] = row, own
             run.history.append(residuals)
+            run.took_part.append(took_part)
         for name in saved_solves.VALUES:
             value = getattr(rest, name)
             if np.ndim(value):

@@ -34,11 +34,11 @@ from jali.solvers.batches import BatchSolution
 from jali.solvers.conjugate_gradient import ConjugateGradients, cg
 from jali.solvers.elementwise import computed, going, settle, sqrt, where
 from jali.solvers.krylov import PATIENCE
-from jali.solvers.operators import into_of, is_operator, joins_members, widened
+from jali.solvers.operators import into_of, is_operator, joins_members, refuse_batches_in_lists, widened
 from jali.solvers.recursion import Solution
-from jali.solvers.reliable import Inner
+from jali.solvers.reliable import Inner, check_inner
 from jali.solvers.repetitions import TOGETHER, Repetitions
-from jali.solvers.scaling import number, unscaled
+from jali.solvers.scaling import bound, number, scaled, unscaled
 from jali.solvers.solver import MAXITER, check_arguments
 from jali.vectors import Vectors, vectors_of
 
@@ -147,20 +147,22 @@ def multishift_cg(
         raise ParameterError(
             f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
-    if inner is not None and not isinstance(inner, Inner):
-        raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
+    if inner is not None:
+        check_inner(name, inner, b)
     if is_operator(A):
         b = widened(b, A)
     _refuse_lost(sigmas, vectors, b if inner is None else inner.like)
-    few = _FewBits(vectors, b, inner)
+    refuse_batches_in_lists(name, b)
+    system = _System(A, vectors, b, rtol, atol)
+    few = _FewBits(vectors, system.b, inner)
     run: Any = ShiftedGradients.of_workspace(
         {"workspace": workspace},
         A if inner is None else inner.A,
         few.b,
         None,
         sigmas,
-        max(rtol, few.least),
-        few.bound(atol),
+        np.maximum(system.tolerance, few.least),
+        0.0,
         None,
     )
     turns = check_interval or (TOGETHER if run.stay else 1)
@@ -175,13 +177,13 @@ def multishift_cg(
             f"{name}, A + {sigmas[0]:g}, of the smallest shift{reason}", run.histories()
         ) from error
     repeated.discard()
-    of_shifts = _Refinement(A, b, inner, vectors, rtol, atol, int(maxiter), check_interval, repeated.turns)
+    further = _Refinement(system, inner, {"rtol": rtol, "atol": atol, "check_interval": check_interval})
     solutions: list[Any] = []
     for k, sigma in enumerate(sigmas):
-        found = of_shifts.found(sigma, few.solution(run, k), run.history_of(k))
+        found = system.found(sigma, few.solution(run, k), run.history_of(k), repeated.turns)
         if refine and not found.converged:
             try:
-                found = of_shifts.refined(sigma, found)
+                found = further.refined(sigma, found, int(maxiter))
             except SolverError as error:
                 raise SolverError(
                     f"{name}, refinement of {_named(k, sigma)}: {error}", run.histories()
@@ -191,7 +193,7 @@ def multishift_cg(
     all_found = MultiShiftSolution(sigmas, tuple(_timed(one, seconds) for one in solutions))
     if must_converge and not all_found.converged:
         histories = [_history(one) for one in solutions]
-        raise SolverError(_failure(run, all_found, rtol, maxiter, refine), histories)
+        raise SolverError(_failure(run, all_found, system, maxiter, refine, inner), histories)
     return all_found
 
 
@@ -236,12 +238,44 @@ def _refuse_lost(sigmas: tuple[float, ...], vectors: Vectors, b: Any) -> None:
             )
 
 
+class _System:
+    """A x = b with b of order one, as `scaled` makes it, and the tolerance of each member."""
+
+    def __init__(self, A: Any, vectors: Vectors, b: Any, rtol: float, atol: float):
+        self.A, self.given = A, b
+        self.joined = getattr(b, "batch", None) is not None and joins_members(A)
+        self.vectors: Any = vectors.of_whole_batch() if self.joined else vectors  # type: ignore[attr-defined]
+        self.b, _, size, self.factors = scaled(self.vectors, b, None)
+        size = np.asarray(size)
+        self.size = np.where(size > 0, size, 1.0)
+        self.tolerance = np.maximum(rtol, bound(atol, size, self.factors) / self.size)
+        self.into = into_of("the operator", A, vectors)
+        self.r: Any = None
+
+    def found(self, sigma: float, x: Any, history: list[list[float]], turns: int) -> Any:
+        """The solution of the b that was given, of a vector x that is one of this b, with its true residual, and the histories of its members."""
+        if self.r is None:
+            self.r = self.vectors.like(self.b)
+        self.into(x, self.r)
+        square = self.vectors.update([(self.r, -1, [(1, self.b), (-sigma, x)])], norm=True)
+        residual = np.sqrt(np.asarray(square, float)) / self.size
+        x = unscaled(self.vectors, x, self.factors)
+        converged = np.ravel(residual <= self.tolerance).tolist()
+        members = [
+            Solution(x.members[m] if residual.ndim else x, len(past) - 1, past, value, ends, turns)
+            for m, (past, value, ends) in enumerate(
+                zip(history, np.ravel(residual).tolist(), converged, strict=True)
+            )
+        ]
+        return BatchSolution(x, tuple(members)) if residual.ndim else members[0]
+
+
 class _FewBits:
-    """b as the recursion has it: itself, or with `inner` a copy in few bits, of order one."""
+    """b as the recursion has it: itself, or with `inner` a copy in few bits."""
 
     def __init__(self, vectors: Vectors, b: Any, inner: Inner | None):
         self.vectors, self.inner = vectors, inner
-        self.b, self.of, self.least, self.scale = b, b, 0.0, np.asarray(1.0)
+        self.b, self.of, self.least, self.scale = b, b, np.asarray(0.0), np.asarray(1.0)
         if inner is None:
             return
         squares = np.asarray(vectors.norm2(b), float)
@@ -255,14 +289,10 @@ class _FewBits:
         lost = vectors.copy(b)
         found = vectors.update([(lost, number(self.scale), [(-1, self.b)])], norm=True)
         unit = np.sqrt(np.asarray(found, float)) / (size * self.scale)
-        self.least = ABOVE_ROUNDING * float(np.max(np.where(some, unit, 0.0)))
-
-    def bound(self, atol: float) -> float:
-        """The bound atol of residuals of b as that of this b. One for all members: the largest."""
-        return atol * float(np.max(self.scale)) if atol else 0.0
+        self.least = ABOVE_ROUNDING * np.where(some, unit, 0.0)
 
     def solution(self, run: ShiftedGradients, k: int) -> Any:
-        """x of shift k, for the b that was given."""
+        """x of shift k, for the b of the system."""
         x = unscaled(run.vectors, run.x_of[k], run.factors)
         if self.inner is not None:
             found = self.vectors.like(self.of)
@@ -272,60 +302,23 @@ class _FewBits:
 
 
 class _Refinement:
-    """What becomes of the solution of a shift: its true residual, and `cg` from there."""
+    """`cg` from the solution of a shift, with the same few bits, if there are some."""
 
-    def __init__(
-        self,
-        A: Any,
-        b: Any,
-        inner: Inner | None,
-        vectors: Vectors,
-        rtol: float,
-        atol: float,
-        maxiter: int,
-        check_interval: int | None,
-        turns: int,
-    ):
-        self.A, self.b, self.inner = A, b, inner
-        self.joined = getattr(b, "batch", None) is not None and joins_members(A)
-        self.vectors: Any = vectors.of_whole_batch() if self.joined else vectors  # type: ignore[attr-defined]
-        self.options: dict[str, Any] = {
-            "rtol": rtol,
-            "atol": atol,
-            "must_converge": False,
-            "check_interval": check_interval,
-        }
-        self.maxiter, self.turns = maxiter, turns
-        self.into = into_of("the operator", A, vectors)
-        self.few = None if inner is None else into_of("the inner operator", inner.A, vectors)
-        self.r = vectors.like(b)
-        size = np.sqrt(np.asarray(self.vectors.norm2(b), float))
-        self.size = np.where(size > 0, size, 1.0)
-        self.tolerance = np.maximum(rtol, atol / self.size)
+    def __init__(self, system: _System, inner: Inner | None, options: dict[str, Any]):
+        self.system, self.inner = system, inner
+        self.options = options | {"must_converge": False}
 
-    def found(self, sigma: float, x: Any, history: list[list[float]]) -> Any:
-        """The solution x with its true residual, and the histories of its members."""
-        self.into(x, self.r)
-        found = self.vectors.update([(self.r, -1, [(1, self.b), (-sigma, x)])], norm=True)
-        residual = np.sqrt(np.asarray(found, float)) / self.size
-        if not residual.ndim:
-            return self._one(x, history[0], float(residual), bool(residual <= self.tolerance))
-        each = zip(history, residual.tolist(), (residual <= self.tolerance).tolist(), strict=True)
-        return BatchSolution(x, tuple(self._one(x.members[m], *one) for m, one in enumerate(each)))
-
-    def _one(self, x: Any, history: list[float], residual: float, converged: bool) -> Solution:
-        return Solution(x, len(history) - 1, history, residual, converged, self.turns)
-
-    def refined(self, sigma: float, found: Any) -> Any:
+    def refined(self, sigma: float, found: Any, maxiter: int) -> Any:
         """What `cg` makes of a solution, which it begins with again as long as that lowers the true residual; the nearest one."""
-        operator = _Shifted(self.into, self.vectors, sigma, self.joined)
+        system = self.system
+        operator = _Shifted(system.into, system.vectors, sigma, system.joined)
         options = dict(self.options)
         if self.inner is not None:
             low = vectors_of("inner: like", self.inner.like)
-            inside = _Shifted(self.few, low, sigma, self.joined)
-            options["inner"] = replace(self.inner, A=inside)
-        while not found.converged and found.iterations < self.maxiter:
-            more = cg(operator, self.b, found.x, maxiter=self.maxiter - found.iterations, **options)
+            few = into_of("the inner operator", self.inner.A, low)
+            options["inner"] = replace(self.inner, A=_Shifted(few, low, sigma, system.joined))
+        while not found.converged and found.iterations < maxiter:
+            more = cg(operator, system.given, found.x, maxiter=maxiter - found.iterations, **options)
             pairs = list(zip(_members(found), _members(more), strict=True))
             gained = any(new.residual < LEAST_GAIN * old.residual for old, new in pairs if not old.converged)
             better = all(new.residual <= old.residual or new.converged for old, new in pairs)
@@ -364,7 +357,12 @@ def _named(k: int, sigma: float) -> str:
 
 
 def _failure(
-    run: ShiftedGradients, found: MultiShiftSolution, rtol: float, maxiter: int, refine: bool
+    run: ShiftedGradients,
+    found: MultiShiftSolution,
+    system: _System,
+    maxiter: int,
+    refine: bool,
+    inner: Inner | None,
 ) -> str:
     """The message of a solve that gave up some shifts, with its likely cause."""
     missed = [k for k, solution in enumerate(found.solutions) if not solution.converged]
@@ -373,7 +371,7 @@ def _failure(
         f"{_named(k, found.shifts[k])} with |b - (A + shift) x|/|b| = {residual:.3g}"
         for k, residual in zip(missed, worst, strict=True)
     )
-    tolerance = max(rtol, float(np.max(run.tolerances)))
+    tolerance = float(np.max(system.tolerance))
     said = f"multishift_cg: {len(missed)} of {len(found)} shifts miss the tolerance {tolerance:g}: {each}; "
     if not run.converged:
         why = "stagnation" if run.stagnates else "no convergence"
@@ -386,6 +384,8 @@ def _failure(
         return f"{said}rounding has moved the residuals away from those of the recursion; refine=True solves further by cg"
     if any(found[k].iterations >= maxiter for k in missed):
         return f"{said}refinement needs more iterations than maxiter={maxiter}"
+    if inner is not None:
+        return f"{said}the inner operator is another one than A, or its format is too inaccurate for the condition of A"
     return f"{said}that is below what rounding in {run.vectors.precision(run.b)} allows for this operator"
 
 

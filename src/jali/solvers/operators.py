@@ -152,6 +152,11 @@ def _written(name: str, A: Callable[[Any, Any], object], vectors: Vectors) -> Ca
     return apply
 
 
+def changing_numbers(A: Any) -> Any:
+    """The numbers of an operator, or of that of which a function is a method, that may change, where it says so."""
+    return getattr(getattr(A, "__self__", A), "changing_numbers", None)
+
+
 def into_of(name: str, A: Any, vectors: Vectors) -> Callable[[Any, Any], object]:
     """The function of p and q that writes A p into q, of an operator or of a function that does so. Raises ParameterError for what is neither."""
     if not is_operator(A):

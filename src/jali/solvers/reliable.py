@@ -56,6 +56,24 @@ class Inner:
         vectors_of("inner: like", self.like)
 
 
+def check_inner(name: str, inner: Any, b: Any) -> None:
+    """Raises ParameterError for what is no `Inner`, LayoutError for one whose `like` has another form than b."""
+    if not isinstance(inner, Inner):
+        raise ParameterError(f"{name}: inner is a jali.solvers.Inner(A, like), not {value_shown(inner)}")
+    vectors, low = vectors_of(f"{name}: b", b), vectors_of("inner: like", inner.like)
+    said = f"{name}: inner: like is a vector of the form of b"
+    if type(vectors) is not type(low):
+        raise LayoutError(f"{said}: it is {value_shown(inner.like)}, b {value_shown(b)}")
+    try:
+        alike = vectors.like(b, low.precision(inner.like))
+    except ParameterError:  # of arrays the name is that of their type; an update shows whether they fit
+        return
+    try:
+        vectors.check("it", inner.like, alike)
+    except LayoutError as error:
+        raise LayoutError(f"{said}: {error}") from None
+
+
 class Rule(Protocol):
     """When a recursion gets its update. Residuals here are parts of |b|, and all numbers where the vectors are."""
 
@@ -176,10 +194,6 @@ class Outer:
         low = vectors_of("inner: like", inner.like)
         try:
             run.r = low.like(inner.like)
-            if (members := getattr(run.r, "batch", None)) != getattr(b, "batch", None):
-                raise LayoutError(
-                    f"it has {members or 'no'} members, b {getattr(b, 'batch', None) or 'none'}"
-                )
             run.x = low.stored(run.r)  # in the numbers of its arithmetic
             run.vectors.update([(run.r, 0, [(0.0, b)])])  # b itself may be too large for it
             run.vectors.update([(run.x, 0, [(0.0, run.r)])])  # fits both ways

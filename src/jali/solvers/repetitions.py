@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali.errors import RecordingError
+from jali.solvers.operators import changing_numbers
 
 if TYPE_CHECKING:
     from jali.solvers.krylov import Krylov
@@ -132,6 +133,7 @@ class Workspace:
         self._run: Krylov | None = None
         self._arguments: tuple[Any, ...] = ()
         self._form: Any = None
+        self._numbers: Any = None
 
     def run_of(self, kind: type[Krylov], A: Any, b: Any, x0: Any, *arguments: Any) -> Krylov:
         """The run of the last solve, begun again, where it fits; else a new one."""
@@ -141,14 +143,20 @@ class Workspace:
             type(run) is kind
             and run.of == A
             and run.inner_operator is inner
+            and self._numbers == _numbers_of(A, inner)
             and all(one is other or one == other for one, other in zip(fixed, self._arguments, strict=True))
             and callable(getattr(b, "is_like", None))
             and b.is_like(self._form)
             and (x0 is None or x0.is_like(self._form))
         ):
+            run.bring_up_to_date()
             run.solve(b, x0, rtol, atol)
         else:
             run = kind(A, b, x0, *arguments)
-            self._arguments, self._form = tuple(fixed), b
+            self._arguments, self._form, self._numbers = tuple(fixed), b, _numbers_of(A, inner)
         self._run = run
         return run
+
+
+def _numbers_of(A: Any, inner: Any) -> Any:
+    return changing_numbers(A), None if inner is None else changing_numbers(inner.A)

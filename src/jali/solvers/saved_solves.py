@@ -60,6 +60,8 @@ def save(run: Krylov, path: str | os.PathLike[str]) -> None:
         "b": _plain(run.true_sizes),
         "mark": _plain(_mark(run)),
         "history": [_plain(one) for one in run.history],
+        "took_part": [_plain(one) for one in run.took_part],
+        "tightened": _plain(run.tightened),
         "numbers": [_plain(read(number)) for number in run.numbers],
         "rule": [] if run.outer is None else [_plain(read(number)) for number in run.outer.numbers],
     }
@@ -106,9 +108,12 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
             value if isinstance(value, int) and not isinstance(value, bool) else _array(value),
         )
     run.counts = np.asarray(run.counts, int)
+    run.tightened = _array(about["tightened"])
+    run.tolerances = run.tolerances * run.tightened
     if run.outer is None:
         run.limits = run.tolerances
     run.history = [_array(one) for one in about["history"]]
+    run.took_part = [_array(one) for one in about["took_part"]]
     run.going = run.history[-1] > run.limits
     run.set_numbers([_array(one) for one in about["numbers"]])
     if run.outer is not None:

@@ -28,7 +28,8 @@ class Shared:
     - `resume`: such a file. The solve goes on in its direction, with its iterations and residuals; A, b and the format are those of
       before, and x0 is not used; the tolerance may be another one. A file of another b, solver or format is refused. `gcr` and `fgmres` go on with the same
       bits where they stopped at the end of a cycle.
-    - `workspace`: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator.
+    - `workspace`: a `jali.solvers.Workspace()`, which keeps vectors, kernels and graphs for the next solve with the same operator, whose links may have changed. Graphs
+      keep numbers, so an operator with another mass gets new ones; one of your own says which numbers change by an attribute `changing_numbers`.
     - `leave`: members of a batch that have converged leave, where no more than half go on and these are likely to take so many iterations or more: the others go on
       as a smaller batch, with the same bits, and the vectors of both. For operators that do the same to each member; on a GPU the kernels of a smaller batch are
       compiled once, for seconds. If left out all stay: one that has converged takes steps of length zero.

@@ -196,10 +196,11 @@ def _solution(
     history = np.array(run.history)
 
     def one(x: Any, member: Any, count: int) -> Solution:
+        own = np.array(run.took_part)[:, member[0]] if member else slice(None)
         return Solution(
             x,
             count,
-            history[(slice(count + 1), *member)].tolist(),
+            history[(own, *member)].tolist(),
             float(residuals[member]),
             bool(converged[member]),
             turns,
