@@ -83,7 +83,7 @@ class Rest:
             rest.vectors.update([(here[name].members[ids], 0, [(1, x)])])
         begun = len(run.history)
         for row, own in zip(rest.history[begun:], rest.took_part[begun:], strict=True):
-            residuals, took_part = run.history[-1].copy(), np.zeros(run.batch, bool)
+            residuals, took_part = run.history[-1].copy(), np.zeros(len(run.labels), bool)
             residuals[ids], took_part[ids] = row, own
             run.history.append(residuals)
             run.took_part.append(took_part)
