@@ -270,12 +270,19 @@ class BoundCall:
 
     def raise_if_overflow(self) -> None:
         """Collective: StorageError or SingularError for sites at which these kernels, or those that wrote their fields, failed."""
-        if self._may_overflow() or self.overflow:
-            raise_on_all_ranks(self.lattice.communicator, self.counts())
+        may_overflow = self._may_overflow()
+        if may_overflow or self.overflow:
+            counts = [*self.overflow, *(count for field in may_overflow for count in field.counts())]
+            raise_on_all_ranks(self.lattice.communicator, counts)
+
+    @property
+    def counts_sites(self) -> bool:
+        """Whether these kernels, or those that wrote their fields, count sites at which they fail; alike on all ranks."""
+        return bool(self._may_overflow() or self.overflow)
 
     def counts(self) -> list[Any]:
-        """Of sites at which these kernels, or those that wrote their fields, failed."""
-        return [*self.overflow, *(count for field in self._may_overflow() for count in field.counts())]
+        """What they have counted on this rank; what is left of fields and launches that are gone stays with the lattice."""
+        return [*self.overflow, *(count for field in self._may_overflow() for count in field.overflow)]
 
     def _may_overflow(self) -> list[Field]:
         return [field for field in self.fields if field.may_overflow]
@@ -309,9 +316,7 @@ class BoundCall:
 
     def _unreported(self) -> list[Any]:
         """What reading sums that stay reports; several ranks have checked together."""
-        if self.lattice.communicator.size > 1:
-            return []
-        return [*self.overflow, *(count for field in self._may_overflow() for count in field.overflow)]
+        return [] if self.lattice.communicator.size > 1 else self.counts()
 
     def _scalars(self, nodes: list[Any]) -> Any:
         if counts := self._unreported():

@@ -54,11 +54,7 @@ class Graph:
             ]
             self._ghost_locations: list[Any] = []  # of what other ranks write, in the driver's graph
             self._instance: Any = None
-            self.kept = (
-                KeptResults(lattice.gpu, lattice.communicator, self._results, self._counts(), kept)
-                if kept
-                else None
-            )
+            self.kept = KeptResults(lattice, self._results, self._counting(), kept) if kept else None
             if lattice.gpu is not None:
                 self._capture()
 
@@ -150,11 +146,11 @@ class Graph:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
         return read(*self._results)
 
-    def _counts(self) -> list[Any]:
-        """What kernels that sum have counted, where ranks check together."""
+    def _counting(self) -> list[Any]:
+        """The calls that sum and count sites at which they fail, which several ranks check together."""
         if self.lattice.communicator.size == 1:
             return []
-        return [count for bound in self._recorder.bound if bound.sums for count in bound.counts()]
+        return [bound for bound in self._recorder.bound if bound.sums and bound.counts_sites]
 
     @property
     def _results(self) -> list[Any]:

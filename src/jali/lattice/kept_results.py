@@ -20,7 +20,7 @@ from jali.codegen import kernel_cache
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.number_kernels import kept_results_kernel
 from jali.errors import RecordingError
-from jali.lattice.overflow import LaunchCount, raise_if_found, raise_on_all_ranks, unreported
+from jali.lattice.overflow import LaunchCount, raise_if_found, unreported
 from jali.lattice.scalar_parts import THREADS, in_order
 from jali.lattice.scalars import Condition, LocatedArray, LocatedValue
 
@@ -36,11 +36,10 @@ class _Part(NamedTuple):
 class KeptResults:
     """The numbers that a graph gives, of as many repetitions as are asked for. Nothing else may repeat the graph."""
 
-    def __init__(
-        self, gpu: Any, communicator: Any, results: Sequence[Any], counts: Sequence[Any], repetitions: int
-    ):
-        """`counts` are those of kernels, beside those that the results have: on several ranks they have none."""
-        self.gpu, self.communicator = gpu, communicator
+    def __init__(self, lattice: Any, results: Sequence[Any], counting: Sequence[Any], repetitions: int):
+        """`counting` are calls whose counts several ranks check together, alike on all of them; on one rank results have their counts."""
+        gpu = lattice.gpu
+        self.gpu, self.lattice, self.counting = gpu, lattice, counting
         self.results, self.repetitions = list(results), repetitions
         self._waiting: deque[Any] = (
             deque()
@@ -49,7 +48,8 @@ class KeptResults:
         addresses: list[int] = []
         self._parts = [self._part(one, addresses) for one in self.results]
         self._numbers = len(addresses)
-        counts = [*counts, *(count for one in self.results for count in _overflow_counts(one))]
+        counts = [count for call in counting for count in call.counts()]
+        counts += [count for one in self.results for count in _overflow_counts(one)]
         self._counts = list(dict.fromkeys(counts))
         self._counters = [count for count in self._counts if isinstance(count, LaunchCount)]
         addresses += [count.counters.address + 8 * count.number for count in self._counters]
@@ -121,7 +121,7 @@ class KeptResults:
             row, event = seen
             event.wait()
             seen = self._seen[row].copy()
-        if self._counts:
+        if self._counts or self.counting:
             self._raise_if_found(seen[self._numbers :].view(np.int64).tolist())
         values = seen[: self._numbers].tolist()
         return [
@@ -132,14 +132,16 @@ class KeptResults:
     def _raise_if_found(self, counted: list[int]) -> None:
         """Raises for sites that have been counted in this repetition."""
         found = counted != [count.reported for count in self._counters] or len(counted) < len(self._counts)
-        if self.communicator.size == 1:
+        ranks = self.lattice.communicator
+        if ranks.size == 1:
             if found:
                 raise_if_found(unreported(self._counts))
             return
-        somewhere = np.array([found], float)
-        self.communicator.all_reduce(somewhere, somewhere)
+        somewhere = np.array([found or bool(self.lattice.left)], float)
+        ranks.all_reduce(somewhere, somewhere)
         if somewhere[0]:
-            raise_on_all_ranks(self.communicator, self._counts)
+            for call in self.counting:
+                call.raise_if_overflow()
 
     def _value(self, part: _Part, result: Any, seen: np.ndarray) -> Any:
         if part.kind == "constant":
