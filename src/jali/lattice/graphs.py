@@ -16,7 +16,6 @@ from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.graph_recorder import GraphRecorder, line
-from jali.lattice.kept_results import KeptResults
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalar_parts import evaluate, in_order
 from jali.lattice.scalars import Condition, read
@@ -54,7 +53,7 @@ class Graph:
             ]
             self._ghost_locations: list[Any] = []  # of what other ranks write, in the driver's graph
             self._instance: Any = None
-            self.kept = KeptResults(lattice, self._results, self._counting(), kept) if kept else None
+            self.kept = self._kept_results(kept)
             if lattice.gpu is not None:
                 self._capture()
 
@@ -145,6 +144,16 @@ class Graph:
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
         return read(*self._results)
+
+    def _kept_results(self, kept: int) -> Any:
+        """What keeps the results of so many repetitions; None for none."""
+        if not kept:
+            return None
+        from jali.lattice.kept_results import (
+            KeptResults,
+        )  # with the code generator, which most programs need late
+
+        return KeptResults(self.lattice, self._results, self._counting(), kept)
 
     def _counting(self) -> list[Any]:
         """The calls that sum and count sites at which they fail, which several ranks check together."""
