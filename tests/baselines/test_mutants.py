@@ -19,6 +19,7 @@ RECORD = json.loads((ROOT / tool.RECORD).read_text())["mutants"]
 
 
 @pytest.mark.parametrize("mutant", RECORD, ids=lambda m: f"{m['area']}-{m['number']}")
+@pytest.mark.short(2)
 def test_a_mutant_of_the_record_is_found_in_the_sources(mutant: dict[str, Any]) -> None:
     path, _, token = tool.find(mutant)
     assert tool.new_token(token) == mutant["new"]

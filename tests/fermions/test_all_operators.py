@@ -154,6 +154,7 @@ def random_shape(rng, reach):
         for seed in (k, k + 20, k + 40)
     ],
 )
+@pytest.mark.short(8)
 def test_bits_are_the_same_on_any_ranks_and_shapes(name, seed):
     extents, grid = random_shape(np.random.default_rng(seed), 3 if name in IMPROVED else 2)
 

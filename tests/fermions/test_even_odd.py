@@ -70,6 +70,7 @@ def setting():
 @pytest.mark.lanes
 @pytest.mark.parametrize("over", [EVEN, ODD], ids=str)
 @pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.short(6)
 def test_the_schur_complement_is_the_dense_one(over, n):
     lattice, mass = Lattice(2, 2, 2, 2), 0.3
     conditions = ["periodic", "periodic", "periodic", "antiperiodic"]

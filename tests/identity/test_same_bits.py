@@ -93,6 +93,7 @@ def run_with_mpi(python: str, ranks: int, *arguments: str) -> dict:
 
 
 @pytest.mark.mpi
+@pytest.mark.short(1)
 def test_same_bits_on_two_mpich_ranks(reference):
     need_mpi()
     assert run_with_mpi(sys.executable, 2) == reference

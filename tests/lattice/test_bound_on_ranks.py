@@ -37,6 +37,7 @@ def relaxed(rounds: int, ranks: comm.Communicator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("most", [1, 4, 256])
+@pytest.mark.short(1)
 def test_launches_of_one_rank_alone_let_no_other_forget(most, monkeypatch, use_settings):
     use_settings(watchdog=20)
     expected = relaxed(4, comm.current())

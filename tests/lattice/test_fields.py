@@ -199,6 +199,7 @@ def test_inspect_reports_reads_writes_flops_and_bytes():
     assert re.search(r"\bkernel\b", report.source)
 
 
+@pytest.mark.short(1)
 def test_launches_with_new_fields_leave_nothing_behind():
     """A field that stays does not remember the launches with fields that are gone."""
     lattice = Lattice(4, 4)

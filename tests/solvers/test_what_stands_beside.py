@@ -148,6 +148,7 @@ def test_solvers_solve_the_operator_that_a_subclass_is(kind, solver):
 
 
 @pytest.mark.parametrize("kind", SHIFTED, ids=lambda kind: kind.__name__)
+@pytest.mark.short(4)
 def test_eigenvalues_and_steps_are_those_of_the_subclass(kind):
     op, b = operator(kind), filled()
     one, two = (power_iteration(A, b, rtol=1e-8) for A in (op, Plain(op)))
@@ -156,6 +157,7 @@ def test_eigenvalues_and_steps_are_those_of_the_subclass(kind):
 
 
 @pytest.mark.parametrize("kind", [k for k in SHIFTED if k is not Around], ids=lambda kind: kind.__name__)
+@pytest.mark.short(3)
 def test_operators_made_of_subclasses_are_made_of_what_these_are(kind):
     def once(v):
         return numpy_helmholtz(v) + 3.0 * v

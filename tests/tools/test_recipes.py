@@ -112,6 +112,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.short(3)
 def test_recipe_works_on_a_fresh_checkout(name):
     done = run_program([sys.executable, ROOT / "tools" / "recipes.py", name])
     assert " passed" in done.stdout

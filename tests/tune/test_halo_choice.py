@@ -56,6 +56,7 @@ def results() -> tuple[bytes, float, dict[str, int]]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.short(5)
 def test_tuning_changes_no_bit_and_counts_nothing(ranks, use_settings):
     use_settings(tune="off")
     alone = results()
@@ -73,6 +74,7 @@ def test_tuning_changes_no_bit_and_counts_nothing(ranks, use_settings):
     assert kinds == ({"halo"} if ranks > 1 else set())
 
 
+@pytest.mark.short(2)
 def test_gauge_history_is_the_same_with_halos_tuned(use_settings):
     def history() -> list[float]:
         lattice = jali.Lattice(4, 4, 4, 8)

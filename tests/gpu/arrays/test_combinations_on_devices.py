@@ -81,6 +81,7 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.short(1)
 def test_a_kernel_has_the_bits_of_numpy_for_all_kinds_of_numbers(dtype: str, device: str) -> None:
     fake_cupy.use(device, 0)
     random = np.random.default_rng(5)

@@ -79,7 +79,7 @@ def test_ghost_cells_are_those_of_the_host_and_never_there(case: Any, dtype: str
     jali.virtual_ranks(ranks, body)
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("transport", [None, "copy-engine", "host-staged"])
 @pytest.mark.parametrize("case", SPLITS, ids=str)
 def test_derivatives_have_the_bits_of_the_host(case: Any, transport: str | None, device: str) -> None:

@@ -99,7 +99,7 @@ def reference() -> list[Any]:
     return results("cpu")
 
 
-@pytest.mark.short(5)
+@pytest.mark.short(3)
 @pytest.mark.parametrize("policy", OF_THREADS)
 def test_every_policy_gives_the_bits_of_the_host(reference, policy, use_settings):
     use(policy, use_settings)

@@ -46,7 +46,7 @@ def test_ranks_of_devices_too(seed, monkeypatch):
 
 @TWO_DEVICES
 @pytest.mark.ranks(2)
-@pytest.mark.short(3)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("policy", [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in name])
 def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
     use_fake_gpus(monkeypatch, 2)
@@ -78,7 +78,7 @@ def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
         pytest.skip(found[0])
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("element", [Spinor(3), Integer(), Real(), Complex(), Matrix(2, 3)], ids=str)
 def test_an_array_is_the_memory_of_its_field(element, device):
     lattice = Lattice(4, 3, 6, device=device)

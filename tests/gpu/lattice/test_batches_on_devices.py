@@ -36,6 +36,7 @@ def test_members_have_the_bits_of_the_host(seed, precision, storage, device):
 @pytest.mark.parametrize(
     ("precision", "storage"), [("float64", None), ("float32", None), ("float64", "fixed16")]
 )
+@pytest.mark.short(1)
 def test_views_of_one_memory_have_the_bits_of_the_host(precision, storage, device):
     assert run_views(device, precision, storage) == run_views("cpu", precision, storage)
 

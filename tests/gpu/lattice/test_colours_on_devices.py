@@ -44,7 +44,7 @@ def test_ranks_of_devices_too(seed, monkeypatch):
 
 @TWO_DEVICES
 @pytest.mark.ranks(2)
-@pytest.mark.short(4)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("policy", [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in name])
 def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
     use_fake_gpus(monkeypatch, 2)
@@ -77,7 +77,7 @@ def test_every_halo_policy_carries_them(policy, monkeypatch, use_settings):
         pytest.skip(found[0])
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_even_odd_solves_have_the_history_of_the_host(precision, device):
     histories = []

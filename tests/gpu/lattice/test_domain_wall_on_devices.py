@@ -11,7 +11,7 @@ from jali.gauge import GaugeField
 from jali.solvers import cg
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("form", ["whole", "asymmetric", "symmetric"])
 @pytest.mark.parametrize(("b", "c"), [(1.5, 0.5), (1.0, 0.0)])
 def test_solves_have_the_history_of_the_host(b, c, form, device):

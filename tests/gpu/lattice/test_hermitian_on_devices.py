@@ -31,6 +31,7 @@ def test_bits_are_those_of_the_host(n, precision, device):
 
 
 @pytest.mark.parametrize("storage", ["float64", "float16", "bfloat16", "fixed16", "fixed8", "float16-scaled"])
+@pytest.mark.short(3)
 def test_stored_bytes_and_lost_sites_are_those_of_the_host(storage, device):
     found = []
     for kind in ("cpu", device):

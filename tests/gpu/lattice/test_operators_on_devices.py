@@ -51,6 +51,7 @@ SHORT = {"anisotropic Wilson": 0, "twisted clover": 1, "fat and long links": 2, 
         for k, chosen in enumerate(FORMATS)
     ],
 )
+@pytest.mark.short(2)
 def test_operators_have_the_bits_of_the_host(name, precision, links, device):
     assert results(name, device, precision, links) == results(name, "cpu", precision, links)
 
@@ -68,6 +69,7 @@ POLICIES = [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in nam
         for n, name in enumerate(["fat and long links", "Moebius", "twisted clover"])
     ],
 )
+@pytest.mark.short(4)
 def test_every_halo_policy_carries_them(policy, name, monkeypatch, use_settings, tmp_path):
     def run(device):
         lattice = Lattice(4, 2, 2, 8, device=device)

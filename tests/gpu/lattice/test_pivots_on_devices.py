@@ -38,6 +38,7 @@ def test_errors_are_those_of_the_host(grid, precision, device):
         on_the_host.test_unlike_failures_of_several_launches_are_counted_apart,
     ],
 )
+@pytest.mark.short(4)
 def test_what_holds_on_the_host_holds_on_devices(test, grid, device, monkeypatch):
     on = on_the_host.on
     monkeypatch.setattr(on_the_host, "on", lambda grid, body: on(grid, body, device))

@@ -20,6 +20,7 @@ import test_shapes_of_whole_fields as on_the_host
         (on_the_host.test_blocks_act_on_halves_without_a_site_function, ()),
     ],
 )
+@pytest.mark.short(2)
 def test_what_holds_on_the_host_holds_on_devices(test, more, ranks, device, monkeypatch):
     everywhere = on_the_host.everywhere
     monkeypatch.setattr(on_the_host, "everywhere", lambda ranks, body: everywhere(ranks, body, device))

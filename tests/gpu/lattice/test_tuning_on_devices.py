@@ -91,6 +91,7 @@ def without_exhausted(device: str) -> list[Any]:
 @pytest.mark.parametrize(
     "winner", ["256,1", "256,2 as 64 threads in 4 waves", "128,3 as 64 threads", "256,3 in 1 wave"]
 )
+@pytest.mark.short(2)
 def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch, use_settings):
     expected = without_exhausted("cpu")
     ran = invent_times(monkeypatch, fastest(winner if device == "cuda" else winner.replace("128,3", "256,1")))

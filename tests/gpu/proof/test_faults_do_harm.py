@@ -370,6 +370,7 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
         whole=[("remote-write", 3), ("nccl", 2), ("copy-engine", 2), ("copy-engine", 3)],
     ),
 )
+@pytest.mark.full
 def test_faults_in_messages_do_harm(transport, ranks, every, made, monkeypatch):
     with experiment(message_transport="nccl" if transport == "nccl" else None):
         hold(Messages(transport, ranks), every, ONLY_REPORTED, monkeypatch)
@@ -387,6 +388,7 @@ def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_sett
 
 @pytest.mark.parametrize(("transport", "every"), sampled(("nccl", 5), whole=[("nccl",), ("copy-engine",)]))
 @pytest.mark.unproved("faults are seeded")
+@pytest.mark.full
 def test_faults_in_collectives_that_are_carried_do_harm(transport, every, made, monkeypatch, use_settings):
     use_settings(device_transport=transport)
     hold(CarriedCollectives("slotted pair"), every, [], monkeypatch)
