@@ -186,7 +186,6 @@ def dies_with_a_child(folder, rank, size) -> str:
         return f"{time.monotonic() - start < 10}"
 
 
-@pytest.mark.full
 def test_a_killed_rank_is_detected_though_a_forked_child_lives(tmp_path):
     assert on_processes(dies_with_a_child, tmp_path, 2, alive=1)[0] == "True"
 

@@ -403,6 +403,8 @@ def test_few_bits_inside_give_the_same_solutions():
             assert one.residual <= 1e-10
             assert (one.x - exact.x[k]).norm2() < 1e-17 * exact.x[k].norm2()
             assert one.x.precision == "float64"
+    with pytest.raises(ParameterError, match=r"workspace is a jali\.solvers\.Workspace"):
+        multishift_cg(D.normal, b, shifts, workspace=3)
     with pytest.raises(ParameterError, match=r"inner is a jali\.solvers\.Inner"):
         multishift_cg(D.normal, b, shifts, inner=few)
 

@@ -11,7 +11,7 @@ from jali.comm.virtual import virtual_ranks
 from jali.errors import SolverError
 from jali.fermions import Staggered, WilsonDirac
 from jali.gauge import GaugeField
-from jali.solvers import Inner, bicgstab, cg, fgmres, leaving
+from jali.solvers import Inner, bicgstab, block_cg, cg, fgmres, leaving
 from jali.vectors import vectors_of
 
 
@@ -233,18 +233,18 @@ def test_operators_of_members_of_their_own_are_refused_where_members_leave():
         cg(A, b, leave=0)
 
 
-def test_an_operator_with_memory_for_all_members_keeps_them(left):
+def test_where_no_member_can_leave_it_is_an_error():
     D, _, b, atol = of_many_sizes()
     kept = b.like()
 
     def A(p, q):
-        D.apply(p, kept)
+        D.apply(p, kept)  # of all members
         D.adjoint(kept, q)
 
-    expected = cg(A, b, rtol=1e-13, atol=atol)
-    found = cg(A, b, rtol=1e-13, atol=atol, leave=3)
-    assert len(left) == 1
-    assert found.x[...].tobytes() == expected.x[...].tobytes()
+    with pytest.raises(ParameterError, match="A does not act on a batch of 3: .*; leave it out"):
+        cg(A, b, rtol=1e-13, atol=atol, leave=3)
+    with pytest.raises(ParameterError, match="block_cg: no member leaves, since all share one space"):
+        block_cg(D.normal, b, leave=3)
 
 
 # ---- members that wait for others ----------------------------------------------------------------------------------------

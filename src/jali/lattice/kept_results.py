@@ -21,8 +21,10 @@ from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.codegen.number_kernels import kept_results_kernel
 from jali.errors import RecordingError
 from jali.lattice.overflow import LaunchCount, raise_if_found, unreported
-from jali.lattice.scalar_parts import THREADS, in_order
+from jali.lattice.scalar_parts import MOST_EXTENT, THREADS, in_order
 from jali.lattice.scalars import Condition, LocatedArray, LocatedValue
+
+MOST = 2 * MOST_EXTENT * MOST_EXTENT  # numbers of a block of the core
 
 
 class _Part(NamedTuple):
@@ -41,10 +43,7 @@ class KeptResults:
         gpu = lattice.gpu
         self.gpu, self.lattice, self.counting = gpu, lattice, counting
         self.results, self.repetitions = list(results), repetitions
-        self._waiting: deque[Any] = (
-            deque()
-        )  # of a host the numbers, of a device where they are and the event behind them
-        self._count = 0  # of repetitions so far
+        self._waiting: deque[Any] = deque()  # the numbers of each; of a device the events behind each
         addresses: list[int] = []
         self._parts = [self._part(one, addresses) for one in self.results]
         self._numbers = len(addresses)
@@ -53,29 +52,15 @@ class KeptResults:
         self._counts = list(dict.fromkeys(counts))
         self._counters = [count for count in self._counts if isinstance(count, LaunchCount)]
         addresses += [count.counters.address + 8 * count.number for count in self._counters]
-        self._size = len(addresses)
+        self._count = 0  # of repetitions so far
         if gpu is None:
             self._here = [ctypes.c_double.from_address(address) for address in addresses]
             return
-        # the table of addresses, how many repetitions there were, and behind them what each has left
-        self._table = _core.ScalarBlock(gpu, self._size + 1)
-        self._kept = _core.ScalarBlock(gpu, max(1, self._size * repetitions))
-        gpu.upload_address(self._table.address(), np.array([*addresses, 0], np.int64))
+        each = MOST // max(2, repetitions)
+        self._copies = [
+            _Copy(gpu, addresses[k : k + each], repetitions) for k in range(0, len(addresses), each)
+        ]
         self._events = [_core.GpuEvent(gpu, False) for _ in range(repetitions)]
-        self._seen = np.ctypeslib.as_array(
-            (ctypes.c_double * (self._size * repetitions)).from_address(self._kept.mirror())
-        ).reshape(repetitions, self._size)
-        self._function, _ = kernel_cache.load_on_device(
-            gpu, "results", kept_results_kernel(), IEEE_PRECISIONS[-1], THREADS
-        )
-        words = (
-            self._table.address(),
-            self._table.address(self._size),
-            self._kept.mirror(),
-            self._size,
-            repetitions,
-        )
-        self._arguments = struct.pack("5Q", *words)
 
     def _part(self, result: Any, addresses: list[int]) -> _Part:
         first = len(addresses)
@@ -94,7 +79,8 @@ class KeptResults:
     def record(self) -> None:
         """Puts the copy behind the operations of a graph that is captured."""
         if self.gpu is not None:
-            self.gpu.launch(self._function, 1, THREADS, self._arguments)
+            for copy in self._copies:
+                copy.record()
 
     def make_room(self) -> None:
         """Called before each repetition. Raises RecordingError where it would take the place of one that has not been read."""
@@ -120,7 +106,7 @@ class KeptResults:
         if self.gpu is not None:
             row, event = seen
             event.wait()
-            seen = self._seen[row].copy()
+            seen = np.concatenate([copy.seen[row] for copy in self._copies])
         if self._counts or self.counting:
             self._raise_if_found(seen[self._numbers :].view(np.int64).tolist())
         values = seen[: self._numbers].tolist()
@@ -158,6 +144,30 @@ class KeptResults:
     def forget(self) -> None:
         """Nobody will read what is kept."""
         self._waiting.clear()
+
+
+class _Copy:
+    """Numbers of a device, and where the host sees what each repetition has left of them."""
+
+    def __init__(self, gpu: Any, addresses: list[int], repetitions: int):
+        self.gpu, size = gpu, len(addresses)
+        # the table of addresses, and behind them how many repetitions there were
+        self._table = _core.ScalarBlock(gpu, size + 1)
+        gpu.upload_address(self._table.address(), np.array([*addresses, 0], np.int64))
+        self._kept = _core.ScalarBlock(gpu, size * repetitions)
+        self.seen = np.ctypeslib.as_array(
+            (ctypes.c_double * (size * repetitions)).from_address(self._kept.mirror())
+        ).reshape(repetitions, size)
+        self._function, _ = kernel_cache.load_on_device(
+            gpu, "results", kept_results_kernel(), IEEE_PRECISIONS[-1], THREADS
+        )
+        table, kept = self._table, self._kept
+        words = table.address(), table.address(size), kept.mirror(), size, repetitions
+        self._arguments = struct.pack("5Q", *words)
+
+    def record(self) -> None:
+        """Puts the copy on the device's stream."""
+        self.gpu.launch(self._function, 1, THREADS, self._arguments)
 
 
 def _reals(result: Any) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.elementwise import computed, going, kept, ratio, where
+from jali.solvers.elementwise import computed, going, kept, ratio, times, where
 from jali.solvers.krylov import Krylov
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
@@ -29,10 +29,6 @@ def _stabilised(ts: Any, tt: Any, rr: Any, size: Any, tolerance: Any) -> Any:
 def _weight(new: Any, old: Any, alpha: Any, omega: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     below = old * omega
     return where(going(rr, size, tolerance) & (abs(below) > 0), new * alpha / below, 0.0)
-
-
-def _times(a: Any, b: Any) -> Any:
-    return a * b
 
 
 class BiCGStab(Krylov):
@@ -62,7 +58,7 @@ class BiCGStab(Krylov):
         )
         again = self.inner(self.shadow, self.r)
         beta = computed(_weight, again, rho, alpha, omega, rr, size, tolerance)
-        self.update((self.p, beta, [(1, self.r), (-computed(_times, beta, omega), self.v)]))
+        self.update((self.p, beta, [(1, self.r), (-computed(times, beta, omega), self.v)]))
         left = [computed(kept, new, rr, rr, size, tolerance), computed(kept, again, rho, rr, size, tolerance)]
         return left, [new], [left[1], sigma]  # of this step, so not the rho that it began with
 

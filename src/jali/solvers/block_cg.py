@@ -22,7 +22,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.columns import Columns, of_each
 from jali.solvers.eigs import SEED
-from jali.solvers.elementwise import going, sqrt, where
+from jali.solvers.elementwise import going, sqrt, times, where
 from jali.solvers.host_matrices import host_matrix
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
@@ -53,10 +53,6 @@ def _inverse_root(value: Any, alive: Any) -> Any:
 def _padded(entry: Any, unit: Any, alive: Any, size: Any) -> Any:
     """A multiple of the unit matrix in place of rows and columns that are zero."""
     return entry + unit * (1.0 - alive) * where(size > 0, size, 1.0)
-
-
-def _times(a: Any, b: Any) -> Any:
-    return a * b
 
 
 def _if_going(value: Any, rr: Any, size: Any, tolerance: Any) -> Any:
@@ -134,10 +130,10 @@ class BlockCG(Krylov):
             (
                 q,
                 0,
-                [(vectors.elementwise(_times, vectors, values.elementwise(_inverse_root, values, alive)), w)],
+                [(vectors.elementwise(times, vectors, values.elementwise(_inverse_root, values, alive)), w)],
             )
         )
-        S = vectors.elementwise(_times, vectors, values.elementwise(_root, values, alive)).dagger()
+        S = vectors.elementwise(times, vectors, values.elementwise(_root, values, alive)).dagger()
         second = self._gram(q, q)
         factor = second.elementwise(_padded, second, self.unit, alive, 1.0).cholesky().dagger()
         return factor.inverse(), factor @ S, alive

@@ -20,7 +20,7 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.eigs import power_iteration
-from jali.solvers.elementwise import computed, going, where
+from jali.solvers.elementwise import computed, going, times, where
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members
 from jali.solvers.recursion import NORMAL, Solution
@@ -121,10 +121,6 @@ def _next(rho: Any, sigma: Any) -> Any:
     return 1.0 / (sigma + sigma - rho)
 
 
-def _times(a: Any, b: Any) -> Any:
-    return a * b
-
-
 class Chebyshev(Krylov):
     """The direction d, and q = A d. The number rho is T_k(sigma) / T_{k+1}(sigma), with sigma = theta / delta."""
 
@@ -152,7 +148,7 @@ class Chebyshev(Krylov):
         self.apply(self.d, self.q)
         new = self.update((self.x, 1, [(one, self.d)]), (self.r, 1, [(-one, self.q)]), norm=True)
         after = computed(_next, rho, self.sigma)
-        self.update((self.d, computed(_times, after, rho), [(computed(_times, after, self.along), self.r)]))
+        self.update((self.d, computed(times, after, rho), [(computed(times, after, self.along), self.r)]))
         return [new, after], [new], [new]
 
     def check(self, *watched: np.ndarray) -> None:

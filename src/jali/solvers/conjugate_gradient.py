@@ -20,7 +20,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian
 from jali.solvers.diagnosis import Diagnosis
-from jali.solvers.elementwise import computed, going, part, settle, where
+from jali.solvers.elementwise import computed, going, part, quotient, settle, where
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import (
     ApplyInner,
@@ -99,10 +99,6 @@ def cg(
     return solved(run, maxiter, must_converge, check_interval, callback, **more)
 
 
-def _ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    return where(going(rr, size, tolerance), new / old, 0.0)
-
-
 def _kept_ratio(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     """The ratio; 1 where the recursion waits for its update, since its direction stays."""
     return where(going(rr, size, tolerance), new / old, 1.0)
@@ -144,11 +140,11 @@ class ConjugateGradients(Krylov):
     def step(self, rr: Any) -> tuple[list[Any], list[Any], list[Any]]:
         size, tolerance = self.size, self.tolerance
         self.q, curvature = self.apply_inner(self.p, self.waits)
-        alpha = computed(_ratio, rr, curvature.real, rr, size, tolerance)
+        alpha = computed(quotient, rr, curvature.real, rr, size, tolerance)
         new = self.update((self.r, 1, [(-alpha, self.q)]), norm=True)
         along = (self.x, 1, [(alpha, self.p)])
         if self.outer is None:
-            self.update(along, (self.p, computed(_ratio, new, rr, rr, size, tolerance), [(1, self.r)]))
+            self.update(along, (self.p, computed(quotient, new, rr, rr, size, tolerance), [(1, self.r)]))
         else:
             weight = computed(_kept_ratio, new, rr, rr, size, tolerance)
             once = computed(_once, rr, size, tolerance)

@@ -26,6 +26,16 @@ def going(rr: Any, size: Any, tolerance: Any) -> Any:
     return sqrt(rr) / size > tolerance
 
 
+def times(a: Any, b: Any) -> Any:
+    """a b."""
+    return a * b
+
+
+def quotient(new: Any, old: Any, rr: Any, size: Any, tolerance: Any) -> Any:
+    """new / old, zero where a member has converged."""
+    return where(going(rr, size, tolerance), new / old, 0.0)
+
+
 def ratio(above: Any, below: Any, rr: Any, size: Any, tolerance: Any) -> Any:
     """above / below, zero where a member has converged, or there is nothing to divide by."""
     return where(going(rr, size, tolerance) & (abs(below) > 0), above / below, 0.0)

@@ -20,7 +20,7 @@ import numpy as np
 
 from jali.errors import RecordingError, SolverError
 from jali.solvers.causes import not_finite, not_hermitian
-from jali.solvers.elementwise import assign, computed, read, settle, sqrt
+from jali.solvers.elementwise import assign, computed, read, settle, sqrt, times
 from jali.solvers.operators import (
     into_of,
     is_operator,
@@ -289,7 +289,7 @@ class Krylov:
         outer = self.outer
         assert outer is not None
         rr = self.update((self.r, 0, [(outer.factor, outer.r)]), norm=True)
-        size = computed(_times, outer.size, outer.factor)
+        size = computed(times, outer.size, outer.factor)
         rule = outer.rule.begin(self, computed(_part, squares, outer.size))
         settle(size, *rule)
         if self.stay:
@@ -627,10 +627,6 @@ class Krylov:
         return SolverError(
             f"{self.name}{of}: {what}{cause and '; '}{cause}", [one.tolist() for one in history]
         )
-
-
-def _times(size: Any, factor: Any) -> Any:
-    return size * factor
 
 
 def _part(square: Any, size: Any) -> Any:

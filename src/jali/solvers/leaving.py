@@ -55,9 +55,8 @@ class Rest:
         run, rest, ids = self.whole, self.run, self.ids
         rest.patience, rest.must_converge, rest.maxiter = run.patience, run.must_converge, run.maxiter
         of_whole, of_rest = (one.b if one.outer is None else one.outer.b for one in (run, rest))
-        rest.vectors.update(
-            [(of_rest, 0, [(1, of_whole.members[ids])])]
-        )  # another one in each solve of a workspace
+        # b is another one in each solve of a workspace
+        rest.vectors.update([(of_rest, 0, [(1, of_whole.members[ids])])])
         here = saved_solves.vectors_in(rest)
         for name, x in saved_solves.vectors_in(run).items():
             rest.vectors.update([(here[name], 0, [(1, x.members[ids])])])
@@ -111,22 +110,21 @@ class Rest:
         return found
 
 
-def rest_of(run: Krylov, ids: tuple[int, ...]) -> Rest | None:
-    """The rest of a run, with its state; None, and nobody leaves any more, where the operator does not act on a smaller batch. Raises ParameterError where
-    it does something else to these members there."""
-    alike = True
-    try:
-        if ids not in run.rests:
+def rest_of(run: Krylov, ids: tuple[int, ...]) -> Rest:
+    """The rest of a run, with its state. Raises ParameterError where the operator does not act on a smaller batch, or does something else to these members
+    there."""
+    wrong = ""
+    if ids not in run.rests:
+        try:
             rest = Rest(run, ids)
-            alike = rest.has_the_operator()
-            run.rests[ids] = rest
-    except (LayoutError, TraceError, ParameterError):
-        run.leaves = False
-        return None
-    if not alike:
-        raise ParameterError(
-            f"{run.name}: leave is for operators that do the same to each member of a batch, and A does something else to the members {value_shown(list(ids))} where they "
-            "are a batch of their own; leave it out"
-        )
+            if not rest.has_the_operator():
+                wrong = f"A does something else to the members {value_shown(list(ids))} where they are a batch of their own"
+        except (LayoutError, TraceError, ParameterError) as error:
+            wrong = f"A does not act on a batch of {len(ids)}: {error}"
+        if wrong:
+            raise ParameterError(
+                f"{run.name}: leave is for operators that do the same to each member of a batch, and {wrong}; leave it out"
+            )
+        run.rests[ids] = rest
     run.rests[ids].take_over()
     return run.rests[ids]

@@ -13,7 +13,7 @@ import numpy as np
 
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
-from jali.solvers.elementwise import computed, going, if_going, sqrt, where
+from jali.solvers.elementwise import computed, going, if_going, sqrt, times, where
 from jali.solvers.krylov import Krylov
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
@@ -37,10 +37,6 @@ def _diagonal(product: Any, inverse: Any) -> Any:
 
 def _minus_product(a: Any, b: Any) -> Any:
     return -a * b
-
-
-def _times(a: Any, b: Any) -> Any:
-    return a * b
 
 
 def _delta(cs: Any, dbar: Any, sn: Any, alpha: Any) -> Any:
@@ -94,18 +90,18 @@ class MINRES(Krylov):
             )
             beta = computed(_square_root, square)
             delta, gbar = computed(_delta, cs, dbar, sn, alpha), computed(_gbar, sn, dbar, cs, alpha)
-            epsilon_before, epsilon = epsilon, computed(_times, sn, beta)
+            epsilon_before, epsilon = epsilon, computed(times, sn, beta)
             dbar = computed(_minus_product, cs, beta)
             over = computed(_inverse, computed(_hypotenuse, gbar, beta))
-            cs, sn = computed(_times, gbar, over), computed(_times, beta, over)
+            cs, sn = computed(times, gbar, over), computed(times, beta, over)
             along = computed(
-                if_going, computed(_times, cs, computed(_square_root, rr)), rr, self.size, self.tolerance
+                if_going, computed(times, cs, computed(_square_root, rr)), rr, self.size, self.tolerance
             )
             self.update(
                 (
                     oldest,
                     computed(_minus_product, epsilon_before, over),
-                    [(computed(_times, inverse, over), v), (computed(_minus_product, delta, over), w)],
+                    [(computed(times, inverse, over), v), (computed(_minus_product, delta, over), w)],
                 ),
                 (self.x, 1, [(along, oldest)]),
             )

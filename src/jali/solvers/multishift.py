@@ -32,13 +32,14 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.conjugate_gradient import ConjugateGradients, cg
-from jali.solvers.elementwise import computed, going, settle, sqrt, where
+from jali.solvers.elementwise import computed, quotient, settle, sqrt, times, where
 from jali.solvers.krylov import PATIENCE
 from jali.solvers.operators import into_of, is_operator, joins_members, refuse_batches_in_lists, widened
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner, check_inner
 from jali.solvers.repetitions import TOGETHER, Repetitions
-from jali.solvers.scaling import bound, number, scaled, unscaled
+from jali.solvers.scaling import bound, number, scaled, to_order_one, unscaled
+from jali.solvers.shared import Shared
 from jali.solvers.solver import MAXITER, check_arguments
 from jali.vectors import Vectors, vectors_of
 
@@ -147,6 +148,8 @@ def multishift_cg(
         raise ParameterError(
             f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
+    shared = {"workspace": workspace}
+    Shared.checked(name, shared)
     if inner is not None:
         check_inner(name, inner, b)
     if is_operator(A):
@@ -156,7 +159,7 @@ def multishift_cg(
     system = _System(A, vectors, b, rtol, atol)
     few = _FewBits(vectors, system.b, inner)
     run: Any = ShiftedGradients.of_workspace(
-        {"workspace": workspace},
+        shared,
         A if inner is None else inner.A,
         few.b,
         None,
@@ -281,8 +284,7 @@ class _FewBits:
         squares = np.asarray(vectors.norm2(b), float)
         some = np.isfinite(squares) & (squares > 0)
         size = np.sqrt(np.where(some, squares, 1.0))
-        scale = np.ldexp(1.0, np.round(np.log2(math.sqrt(vectors.count(b)) / size)).astype(int))
-        self.scale = np.where(some, scale, 1.0)
+        self.scale = to_order_one(squares, vectors.count(b))
         low = vectors_of("inner: like", inner.like)
         self.b = low.like(inner.like)
         vectors.update([(self.b, 0, [(number(self.scale), b)])])
@@ -414,19 +416,11 @@ class _Shifted:
 
 def _descent(rr: Any, curvature: Any, size: Any, tolerance: Any) -> Any:
     """The negative of a step, which is what updates take."""
-    return -where(going(rr, size, tolerance), rr / curvature, 0.0)
-
-
-def _weight(new: Any, rr: Any, size: Any, tolerance: Any) -> Any:
-    return where(going(rr, size, tolerance), new / rr, 0.0)
+    return -quotient(rr, curvature, rr, size, tolerance)
 
 
 def _with_shift(curvature: Any, pp: Any, lowest: Any) -> Any:
     return curvature + lowest * pp
-
-
-def _times(a: Any, b: Any) -> Any:
-    return a * b
 
 
 def _next_excess(excess: Any, delta: Any, minus: Any, before: Any, weight: Any) -> Any:
@@ -529,7 +523,7 @@ class ShiftedGradients(ConjugateGradients):
         minus = computed(_descent, rr, curvature.real, size, tolerance)
         terms = [(minus, self.q)]
         if self.lowest:
-            terms.append((computed(_times, minus, self.lowest), self.p))
+            terms.append((computed(times, minus, self.lowest), self.p))
         new = self.update((self.r, 1, terms), norm=True)
         excesses = [
             computed(_next_excess, excess, delta, minus, before, weight)
@@ -539,7 +533,7 @@ class ShiftedGradients(ConjugateGradients):
             computed(_next_zeta, zeta, excess, rr, size, tolerance)
             for zeta, excess in zip(blocks[half:], excesses, strict=True)
         ]
-        weight = computed(_weight, new, rr, size, tolerance)
+        weight = computed(quotient, new, rr, rr, size, tolerance)
         settle(minus, weight)
         steps = [one for zeta in zetas for one in _rows(computed(_step, zeta, minus))]
         weights = [
@@ -592,7 +586,7 @@ class ShiftedGradients(ConjugateGradients):
         minus = computed(_descent, before, curvature, size, tolerance)
         self.excesses = computed(_next_excess, self.excesses, self.on_host, minus, *self.last)
         self.zetas = computed(_next_zeta, self.zetas, self.excesses, before, size, tolerance)
-        self.last = minus, computed(_weight, rr, before, size, tolerance)
+        self.last = minus, computed(quotient, rr, before, before, size, tolerance)
         self._note_residuals(rr)
 
     def _note_residuals(self, rr: np.ndarray) -> None:

@@ -20,7 +20,7 @@ from jali.errors import LayoutError, ParameterError, StorageError
 from jali.files import value_shown
 from jali.solvers.elementwise import assign, computed, settle, sqrt, where
 from jali.solvers.operators import into_of, started
-from jali.solvers.scaling import number
+from jali.solvers.scaling import number, to_order_one
 from jali.vectors import vectors_of
 
 if TYPE_CHECKING:
@@ -213,9 +213,7 @@ class Outer:
     def begin(self, run: Krylov, squares: np.ndarray) -> None:
         """The scale of a recursion that begins with these |r|^2, which are known to the host."""
         self.rule.prepare(run)
-        norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-        scale = np.ldexp(1.0, np.round(np.log2(math.sqrt(self.count) / norms)).astype(int))
-        self.set_scale(run, np.where(squares > 0, scale, 1.0))
+        self.set_scale(run, to_order_one(squares, self.count))
 
     def set_scale(self, run: Krylov, scale: np.ndarray) -> None:
         """Gives r of the recursion this scale, from the host."""

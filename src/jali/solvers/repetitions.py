@@ -13,9 +13,8 @@ from jali.solvers.operators import changing_numbers
 if TYPE_CHECKING:
     from jali.solvers.krylov import Krylov
 
-TOGETHER = (
-    8  # iterations of a graph, as long as a step has no more: recording them takes as long as some tens
-)
+# iterations of a graph, as long as a step has no more: recording them takes as long as some tens
+TOGETHER = 8
 UNDER_WAY = 2  # graphs at once: one whose numbers are read, and the next
 
 
@@ -78,7 +77,7 @@ class Repetitions:
             self.first = False
             return
         self.under_way = None
-        same = (repeated.turns, run.form) in self.graphs and self.graphs[repeated.turns, run.form] is repeated
+        same = self.graphs.get((repeated.turns, run.form)) is repeated
         if (
             self.ahead
             and same

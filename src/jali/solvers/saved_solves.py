@@ -81,6 +81,11 @@ def resume(run: Krylov, path: str | os.PathLike[str]) -> None:
     about = state.get(_STATE)
     if not isinstance(about, dict) or "solver" not in about:
         raise FileFormatError(f"{name} holds no solve")
+    kept = ("numbers", "rule", "history", "took_part", "tightened", *VALUES)
+    if missing := [what for what in kept if what not in about]:
+        raise FileFormatError(
+            f"{name} holds a solve without {', '.join(missing)}: it is damaged, or of another state of jali"
+        )
     if about["solver"] != run.name:
         raise ParameterError(f"{run.name}: {name} holds a solve by {about['solver']}")
     here = vectors_in(run)

@@ -34,6 +34,13 @@ def scaled(vectors: Vectors, b: Any, x0: Any) -> tuple[Any, Any, Any, list[Any]]
     return b, x0, number(size), factors
 
 
+def to_order_one(squares: np.ndarray, count: float) -> np.ndarray:
+    """The power of two that makes numbers of order one of so many, the sum of whose squares this is; 1 where that is zero or not finite."""
+    some = np.isfinite(squares) & (squares > 0)
+    power = np.log2(np.sqrt(count) / np.sqrt(np.where(some, squares, 1.0)))
+    return np.where(some, np.ldexp(1.0, np.round(power).astype(int)), 1.0)
+
+
 def bound(atol: float, size: Any, factors: list[Any]) -> Any:
     """The bound atol of the original residual as that of the scaled one; of a b that is zero atol itself."""
     if not factors or not np.any(atol):

@@ -32,7 +32,7 @@ class Shared:
       keep numbers, so an operator with another mass gets new ones; one of your own says which numbers change by an attribute `changing_numbers`.
     - `leave`: members of a batch that have converged leave, where no more than half go on and these are likely to take so many iterations or more: the others go on
       as a smaller batch, with the same bits, and the vectors of both. For operators that do the same to each member; on a GPU the kernels of a smaller batch are
-      compiled once, for seconds. If left out all stay: one that has converged takes steps of length zero.
+      compiled once, for seconds. If left out, and with a callback, all stay: one that has converged takes steps of length zero.
     - `progress`: print a line each second, on the first rank.
     """
 

@@ -59,6 +59,8 @@ def _to_its_end(
         raise ParameterError(
             f"{name}: check_interval={check_interval}, but operations on these vectors cannot be recorded"
         )
+    if shared.leave is not None and not run.leaves:
+        raise ParameterError(f"{name}: no member leaves, since all share one space; leave out leave=")
     if shared.resume is not None:
         saved_solves.resume(run, shared.resume)
     elif shared.deflation is not None and not run.converged:
@@ -135,12 +137,13 @@ def _until_it_waits(
             _call(callback, run, shared.save_to)
         elif shared.leave is not None and unfinished(run, shared.leave):
             repeated.finish()
-            if (ids := unfinished(run, shared.leave)) and (rest := rest_of(run, ids)) is not None:
+            if ids := unfinished(run, shared.leave):
+                rest = rest_of(run, ids)
                 try:
                     _until_it_waits(repeated.of(rest.run), shared, None, progress)
-                except SolverError as error:
+                except (SolverError, StorageError) as error:
                     rest.give_back()
-                    error.history = [one.tolist() for one in run.history]
+                    error.history = [one.tolist() for one in run.history]  # type: ignore[union-attr]
                     raise
                 rest.give_back()
     repeated.discard()

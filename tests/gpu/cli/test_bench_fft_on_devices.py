@@ -32,8 +32,8 @@ def cupy(fake_driver: Path, fake_ccl: str, monkeypatch: pytest.MonkeyPatch) -> I
         yield module
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.full
 def test_devices_are_measured_beside_the_sum_of_the_parts(number: int) -> None:
     def body() -> fft.Report:
         ranks = jali.comm.current()

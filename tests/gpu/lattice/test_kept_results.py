@@ -94,3 +94,19 @@ def test_what_one_rank_has_counted_is_told_on_all(on_host, monkeypatch):
         return True
 
     assert jali.virtual_ranks(2, run) == [True, True]
+
+
+def test_more_numbers_than_a_block_of_them_holds(device):
+    """As of many iterations, or of many members of a batch."""
+    lattice = Lattice(4, device=device)
+    one = lattice.scalars(np.arange(4096.0).reshape(64, 64))
+
+    def step():
+        one.assign(one + 1.0)
+        return [one * float(k) for k in range(3)]
+
+    graph = Graph(step, lattice, 2)
+    graph.run(2)
+    for repetition in (1, 2):
+        for k, found in enumerate(graph.kept.next()):
+            assert np.array_equal(found, k * (np.arange(4096.0).reshape(64, 64) + repetition))
