@@ -149,9 +149,8 @@ class Graph:
         """What keeps the results of so many repetitions; None for none."""
         if not kept:
             return None
-        from jali.lattice.kept_results import (
-            KeptResults,
-        )  # with the code generator, which most programs need late
+        # with the code generator, which most programs need late
+        from jali.lattice.kept_results import KeptResults
 
         return KeptResults(self.lattice, self._results, self._counting(), kept)
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_driver import TWO_DEVICES, use_fake_gpus
+from test_graphs import scale, size
 
 import jali
 from jali import Field, Lattice, Real
 from jali.errors import RecordingError, StorageError
 from jali.lattice.graphs import Graph
-
-
-@jali.site_function
-def grow(X, f, factor):
-    f[X] = factor * f[X]
-
-
-@jali.site_function
-def square_of(X, f, total):
-    total += f[X] * f[X]
 
 
 def counting(lattice, kept, storage=None):
@@ -29,10 +20,10 @@ def counting(lattice, kept, storage=None):
     number, array = lattice.scalar(1.0), lattice.scalars(np.array([1.0, 2.0, 3.0]))
 
     def step():
-        grow(f, 2.0)
+        scale(f, 2.0)
         number.assign(number + 1.0)
         array.assign(array * 2.0)
-        total = lattice.sum(square_of, f, wait=False)
+        total = lattice.sum(size, f, wait=False)
         return total, array * 1.0, total > 100.0, total + 1j * number, 7.0
 
     return Graph(step, lattice, kept)
@@ -83,8 +74,8 @@ def test_what_one_rank_has_counted_is_told_on_all(on_host, monkeypatch):
         f[3, 1] = 30_000.0  # of the last rank
 
         def step():
-            grow(f, 2.0)
-            return lattice.sum(square_of, f, wait=False)
+            scale(f, 2.0)
+            return lattice.sum(size, f, wait=False)
 
         graph = Graph(step, lattice, 2)
         graph.run(2)
