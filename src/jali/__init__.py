@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from jali import fermions as fermions
     from jali import fft as fft
     from jali import gauge as gauge
+    from jali import hadrons as hadrons
     from jali import io as io
     from jali import linops as linops
     from jali import planner as planner
@@ -203,6 +204,7 @@ _LATER = {
                 "fermions",
                 "fft",
                 "gauge",
+                "hadrons",
                 "io",
                 "linops",
                 "planner",

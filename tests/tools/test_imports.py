@@ -198,6 +198,7 @@ MAY_IMPORT = {
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
     "fermions": BELOW | {JALI, "codegen", "lattice"},
     "gauge": BELOW | {JALI, "codegen", "io", "lattice", "statistics"},
+    "hadrons": BELOW | {JALI, "codegen", "comm", "fermions", "gauge", "io", "lattice", "statistics"},
     "arrays": BELOW
     | {
         "array_namespaces",
@@ -227,6 +228,7 @@ MAY_IMPORT = {
         "fermions",
         "fft",
         "gauge",
+        "hadrons",
         "lattice",
         "planner",
         "profile",
@@ -241,6 +243,7 @@ MAY_IMPORT = {
         "examples",
         "fermions",
         "gauge",
+        "hadrons",
         "io",
         "lattice",
         "planner",

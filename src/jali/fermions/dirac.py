@@ -31,6 +31,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+import jali
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Element
 from jali.codegen.values import Value
@@ -174,6 +175,16 @@ class Dirac(Applications):
         """The operator on half of the sites from which a solution on all of them follows: see `EvenOdd`. Raises LayoutError where the
         diagonal has no inverse, for other sites than `ODD` and `EVEN`, and for other forms."""
         return EvenOdd(self, over, form)
+
+    # ---- propagators -------------------------------------------------------------------------------------
+
+    def propagator(self, source: Field, tolerance: float = 1e-10, **options: Any) -> Field:
+        """S with D S = source, all members of the source's batch at once: `jali.solve(D, source, tolerance, **options).x`.
+
+        `jali.hadrons` has sources and what is made of propagators. Raises LayoutError for a source that does not fit, SolverError where a solve does not
+        converge, on every rank.
+        """
+        return jali.solve(self, source, tolerance, **options).x
 
     # ---- in another format -------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+import jali
 from jali.codegen.shapes import concatenate
 from jali.codegen.types import Spinor
 from jali.codegen.values import Value, where
@@ -234,6 +235,22 @@ class DomainWallDirac(Dirac):
         Raises LayoutError for fields that do not fit.
         """
         return self.physical(solve(self.source(eta)))
+
+    def propagator(self, source: Field, tolerance: float = 1e-10, **options: Any) -> Field:
+        """The quark propagator of a source of four dimensions, its members one after the other: `quark` of each, by `jali.solve`.
+
+        Raises LayoutError for a source that does not fit, SolverError where a solve does not converge, on every rank.
+        """
+
+        def solve(b: Field) -> Field:
+            return jali.solve(self, b, tolerance, **options).x
+
+        if source.batch is None:
+            return self.quark(source, solve)
+        found = source.like()
+        for k in range(source.batch):
+            found.members[k].assign(self.quark(source.members[k].copy(), solve))
+        return found
 
     # ---- checks ------------------------------------------------------------------------------------------
 
