@@ -1,49 +1,63 @@
-"""The pion from a saved ensemble: Wilson quarks on each configuration, the correlator and its effective mass with errors.
+"""A pion mass from links to a picture: clover quarks on each configuration of an ensemble, correlators, their effective mass and a fit with errors.
 
-`pion_from_ensemble.py FOLDER` takes that of a `jali run` with save_every; without one a short run is made. C(t) = sum_x |S(x, t; 0)|^2
-does not change under gauge transformations; that is checked.
+`pion_from_ensemble.py FOLDER` takes that of a `jali run` with save_every; without one a short run is made. `--picture FILE` draws. On every configuration
+no meson's correlator is above the pion's, and the pion's does not change under gauge transformations; both are checked.
 """
 
+import argparse
 import contextlib
 import sys
 import tempfile
 
 import numpy as np
 
-import jali
-from jali import comm, fermions, io, solvers, statistics
+from jali import comm, io
 from jali.cli.main import main
+from jali.fermions import CloverDirac
 from jali.gauge import GaugeField
+from jali.hadrons import GAMMAS, effective_mass, fold, mesons, plateau, point_source
+from jali.statistics import format_value
 
-RUN = ["--set=extents=4,4,4,10", "--set=thermalisation=30", "--set=sweeps=60", "--set=save_every=10"]
+RUN = ["--set=extents=4,4,4,12", "--set=thermalisation=30", "--set=sweeps=120", "--set=save_every=10"]
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("folder", nargs="?", metavar="FOLDER")
+parser.add_argument("--picture", metavar="FILE")
+arguments = parser.parse_args()
 
 
-@jali.site_function
-def density(X, psi, total):
-    total += psi[X].norm2()
-
-
-def pion(U, mass=-0.6):  # kappa = 1 / (2 mass + 8) = 0.147
-    D, C = fermions.WilsonDirac(U, mass), 0
-    for component in np.eye(12).reshape(12, 4, 3):  # spin and colour of the source
-        b = U.lattice.field(jali.Spinor(3), boundary={3: "antiperiodic"})
-        b[0, 0, 0, 0] = component
-        C = C + U.lattice.sum(density, solvers.cg(D.normal, D.adjoint(b), rtol=1e-11).x, per=3)
-    return C
+def correlators(U):
+    D = CloverDirac(U, kappa=0.135, csw=1.4)
+    return mesons(D.propagator(point_source(D), tolerance=1e-11))
 
 
 ranks = comm.current()
 with tempfile.TemporaryDirectory() as own, contextlib.redirect_stdout(sys.stderr):
-    folder = sys.argv[1] if sys.argv[1:] else ranks.broadcast_bytes(f"{own}/run".encode(), 0).decode()
-    if not sys.argv[1:]:
+    folder = arguments.folder or ranks.broadcast_bytes(f"{own}/run".encode(), 0).decode()
+    if not arguments.folder:
         main(["run", f"{sys.path[0]}/su3.toml", "--output", folder, *RUN])
     saved = [GaugeField.from_file(one.path) for one in io.saved_configurations(folder)]
-C = np.array([pion(U) for U in saved[3:]])  # thermalised by then
-found = statistics.jackknife(lambda c: [c[1:-1], np.arccosh((c[:-2] + c[2:]) / (2 * c[1:-1]))], C)
-change = np.max(np.abs(pion(saved[3].random_gauge_transform(seed=1)) / C[0] - 1))
+chosen = saved[-12:]  # thermalised by then
+found = [correlators(U) for U in chosen]
+C = fold(np.array([one["pion"] for one in found]))
+mass, fit = effective_mass(C), plateau(C, correlated=False)
+change = np.max(np.abs(correlators(chosen[0].random_gauge_transform(seed=1))["pion"] / found[0]["pion"] - 1))
+above = max(np.max(np.abs(one[name]) / one["pion"]) for one in found for name in GAMMAS)
 if ranks.rank == 0:
-    for t, (c, m, dc, dm) in enumerate(np.concatenate([found.value, found.error]).T, start=1):
-        print(f"t = {t}   C = {c:.5e} +- {dc:.1e}   effective mass {m:.4f} +- {dm:.4f}")
-    print(f"largest relative change by a gauge transformation {change:.1e}")
-if change > 1e-8:
-    raise SystemExit("the correlator depends on the gauge")
+    for t, m, error in zip(mass.t, mass.value, mass.error, strict=True):
+        if 0 < t < C.shape[1] // 2:
+            print(f"t = {t}   C = {C[:, t].mean():.5e}   effective mass {m:.4f} +- {error:.4f}")
+    print(f"pion mass {format_value(fit.mass, fit.error)}, best window {fit.best.window}")
+    print(f"largest |C| / C of the pion {above:.6f}; by a gauge transformation {change:.1e}")
+    if arguments.picture:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.add_subplot()
+        half = (mass.t > 0) & (mass.t < C.shape[1] // 2)
+        axes.errorbar(mass.t[half], mass.value[half], mass.error[half], fmt="o", label="effective mass")
+        axes.axhspan(fit.mass - fit.error, fit.mass + fit.error, alpha=0.3, label="average of fits")
+        axes.set(xlabel="t", ylabel="pion mass")
+        axes.legend()
+        figure.savefig(arguments.picture)
+if change > 1e-7 or above > 1 + 1e-9:
+    raise SystemExit("the correlator depends on the gauge, or is above its bound")

@@ -69,6 +69,7 @@ LATER = (
     "jali.tune",
     "mpi4py",
     "rich",
+    "scipy",
 )
 
 

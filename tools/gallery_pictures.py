@@ -150,13 +150,25 @@ def phi4() -> Figure:
 
 def pion() -> Figure:
     found, _ = run("pion_from_ensemble.py")
-    (c, mass), (dc, dmass) = found["found"].value, found["found"].error
-    t = np.arange(1, len(c) + 1)
+    C, mass, fit = found["C"], found["mass"], found["fit"]
+    t = np.arange(C.shape[1])
     figure, (left, right) = axes(2)
-    left.errorbar(t, c, dc, **POINTS)
+    left.errorbar(t, C.mean(0), C.std(0) / np.sqrt(len(C)), **POINTS)
     left.set(title="pion correlator", xlabel="t", yscale="log")
-    right.errorbar(t[: len(t) // 2], mass[: len(t) // 2], dmass[: len(t) // 2], **POINTS)
-    right.set(title="effective mass", xlabel="t", xticks=t[: len(t) // 2])
+    half = (mass.t > 0) & (mass.t < C.shape[1] // 2)
+    right.axhspan(fit.mass - fit.error, fit.mass + fit.error, color=REFERENCE, alpha=0.25)
+    right.errorbar(mass.t[half], mass.value[half], mass.error[half], **POINTS)
+    right.set(title="effective mass, and the average of fits", xlabel="t", xticks=mass.t[half])
+    return figure
+
+
+def own_correlator() -> Figure:
+    found, _ = run("own_correlator.py")
+    figure, axis = axes()
+    axis.plot(found["local"].real[1:], "o", color=MEAN, markersize=4, label="local current")
+    axis.plot(found["C"].real[1:], "o", color=REFERENCE, markersize=4, label="conserved current")
+    axis.set(title="charge by time slice", xlabel="t - 1")
+    axis.legend()
     return figure
 
 
@@ -416,6 +428,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "free_pion.py": free_pion,
     "pion_from_file.py": pion_from_file,
     "pion_from_ensemble.py": pion,
+    "own_correlator.py": own_correlator,
     "phi4.py": phi4,
     "momentum_correlator.py": momentum_correlator,
     "ising.py": ising,

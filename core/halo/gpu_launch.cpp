@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace jali {
 
@@ -112,8 +111,7 @@ void GpuLaunch::prepare_sums() {
     } else {
         std::vector<std::int32_t> blocks(static_cast<std::size_t>(n));
         for (std::int64_t p = 0; p < n; ++p) blocks[p] = block_at(p);
-        for (std::int32_t block : blocks) ++starts[sums.slice[block] + 1];
-        for (int s = 0; s < sums.nslices; ++s) starts[s + 1] += starts[s];
+        starts = starts_of_slices(blocks);
         whole_order_ = order_by_slice(blocks);
     }
     starts_ = gpu_->upload(starts.data(), starts.size() * sizeof starts[0], "site lists");
@@ -143,13 +141,20 @@ void GpuLaunch::prepare_sums() {
     deposit_blocks_ = std::clamp<std::int64_t>((n / sums.nslices + per_block - 1) / per_block, 1, most);
 }
 
+std::vector<std::int64_t> GpuLaunch::starts_of_slices(const std::vector<std::int32_t>& blocks) const {
+    const auto& sums = definition_.sums;
+    std::vector<std::int64_t> starts(static_cast<std::size_t>(sums.nslices) + 1, 0);
+    for (std::int32_t block : blocks) ++starts[sums.slice[block] + 1];
+    for (int s = 0; s < sums.nslices; ++s) starts[s + 1] += starts[s];
+    return starts;
+}
+
 GpuMemory GpuLaunch::order_by_slice(const std::vector<std::int32_t>& blocks) const {
     const auto& sums = definition_.sums;
     std::vector<std::int32_t> order(blocks.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-        return sums.slice[blocks[a]] < sums.slice[blocks[b]];
-    });
+    auto next = starts_of_slices(blocks); // where the next position of each slice goes
+    for (std::size_t p = 0; p < blocks.size(); ++p)
+        order[next[sums.slice[blocks[p]]]++] = static_cast<std::int32_t>(p);
     return gpu_->upload(order.data(), order.size() * sizeof order[0], "site lists");
 }
 

@@ -79,6 +79,7 @@ class GpuLaunch : public Launch {
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
     void set_positions(const Positions& positions, std::int64_t first_contribution);
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
+    std::vector<std::int64_t> starts_of_slices(const std::vector<std::int32_t>& blocks) const;
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
     void deposit(GpuAddress order);
     void reduce(double* sums, GpuAddress order);

@@ -359,7 +359,7 @@ EXAMPLE_USES: dict[str, Callable[[dict[str, Any], Target], object]] = {
         *scalar_fields(target, 3, 16, 16, boundary="open"), 0.1, 3, 4
     ),
     "plaquette": lambda space, target: (lambda U: U.lattice.sum(space["plaquette"], U))(links_of(target)),
-    "pion_from_ensemble": lambda space, target: (lambda psi: psi.lattice.sum(space["density"], psi, per=3))(
+    "free_pion": lambda space, target: (lambda psi: psi.lattice.sum(space["density"], psi, per=3))(
         scalar_fields(target, 1, 4, 4, 4, 8, element=Spinor(3))[0]
     ),
     "potts": potts,

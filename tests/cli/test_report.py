@@ -60,7 +60,7 @@ def page_of(directory: Path) -> str:
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of which words are looked at: drawing takes longer than all else."""
-    monkeypatch.setattr(report, "_inline", lambda figure, name: "<svg></svg>")
+    monkeypatch.setattr(report, "inline", lambda figure, name: "<svg></svg>")
 
 
 def test_summary_leaves_out_thermalisation_and_gives_the_gamma_method_result(tmp_path):

@@ -19,11 +19,12 @@ from jali import io
 from jali.cli.file_kinds import CONFIGURATION, refuse_other_kinds
 from jali.cli.markov_chain import run_metadata
 from jali.cli.options import device_argument
-from jali.cli.parameters import parse_parameters
+from jali.cli.parameters import load_parameters, parse_parameters
+from jali.cli.run_directory import PARAMETERS
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.comm import Communicator
 from jali.devices import device_names
-from jali.errors import ParameterError
+from jali.errors import JaliError, ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import SU, GaugeField
 from jali.gauge.field import SAVED, array_of_links, read_links, require_header
@@ -118,6 +119,51 @@ def load_configuration(
         if are_arrays:
             return _from_arrays(path, expected, ranks, device, verify)
         return _from_file(path, lattice, group, ranks, device, verify)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be measured: a file or a checkpoint, and the row of the manifest that leads to it, if one does."""
+
+    path: str
+    saved: io.SavedConfiguration | None = None
+    in_means: bool = True
+
+
+def sources_of(files: Sequence[str], ranks: Communicator, problems: list[Exception]) -> list[Source]:
+    """The configurations behind the names on the command line. What cannot be read is added to the problems."""
+    found: list[Source] = []
+    for name in files:
+        try:
+            with raised_alike(), together(ranks):
+                found += _saved_in(name) or [Source(name)]
+        except (JaliError, OSError) as error:
+            keep_fault(error, problems)
+    return found
+
+
+def _saved_in(name: str) -> list[Source]:
+    """The ensemble of a run's folder; those of its thermalisation do not count for means."""
+    if not os.path.isdir(checked_path(name)):
+        return []
+    saved = io.saved_configurations(name)
+    if not saved:
+        return []
+    run = os.path.dirname(
+        os.path.dirname(os.path.abspath(saved[0].path))
+    )  # also where its `configurations` is named
+    parameters = os.path.join(run, PARAMETERS)
+    if not os.path.exists(parameters):
+        return [Source(one.path, one) for one in saved]
+    thermalisation = load_parameters(parameters).update.thermalisation
+    return [Source(one.path, one, one.number > thermalisation) for one in saved]
+
+
+def keep_fault(error: Exception, problems: list[Exception]) -> None:
+    """Record the fault of one source, so that the others are measured; only what all ranks know."""
+    if not getattr(error, "on_every_rank", False):
+        raise error
+    problems.append(error)
 
 
 def warn(configuration: Configuration, unitarity_deviation: float, ranks: Communicator) -> list[str]:

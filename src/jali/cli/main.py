@@ -70,6 +70,12 @@ COMMANDS = {
     "measure": Command(
         "jali.cli.measure", "measure plaquette, Polyakov loop and more on configuration files"
     ),
+    "invert": Command(
+        "jali.cli.invert", "solve for the quark propagator on a configuration, and write it into a file"
+    ),
+    "spectrum": Command(
+        "jali.cli.spectrum", "find the masses of mesons and nucleons on configurations, with a report"
+    ),
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
     "explain": Command(

@@ -11,23 +11,27 @@ import argparse
 import itertools
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jali import comm, io
-from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
+from jali import comm
+from jali.cli.configurations import (
+    Configuration,
+    add_source_arguments,
+    keep_fault,
+    load_configuration,
+    sources_of,
+    warn,
+)
 from jali.cli.error_text import several
 from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.markov_chain import flow_profile, flow_steps
-from jali.cli.parameters import load_parameters
 from jali.cli.report_data import observables_of
-from jali.cli.run_directory import PARAMETERS
 from jali.errors import FileFormatError, JaliError, ParameterError
-from jali.files import checked_path, shown
+from jali.files import shown
 from jali.gauge import link_trace, plaquettes, polyakov_loop
 from jali.io.parallel import raised_alike, together
 from jali.io.writing import write_file
@@ -70,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
             flow_steps(arguments.flow_time, arguments.flow_step)
     results: list[dict[str, Any]] = []
     problems: list[Exception] = []
-    for source in _sources(arguments.files, ranks, problems):
+    for source in sources_of(arguments.files, ranks, problems):
         try:
             configuration = load_configuration(
                 source.path,
@@ -83,7 +87,7 @@ def execute(arguments: argparse.Namespace) -> int:
         except (JaliError, OSError) as error:
             if source.saved is not None and isinstance(error, FileNotFoundError):
                 error.strerror = f"{error.strerror}; {shown(source.saved.manifest)} lists it"
-            _keep(error, problems)
+            keep_fault(error, problems)
             continue
         result = measure(configuration)
         result["number"] = None if source.saved is None else source.saved.number
@@ -117,51 +121,6 @@ def execute(arguments: argparse.Namespace) -> int:
         if problems:
             raise several(problems)
     return 0
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What is to be measured: a file or a checkpoint, and the row of the manifest that leads to it, if one does."""
-
-    path: str
-    saved: io.SavedConfiguration | None = None
-    in_means: bool = True
-
-
-def _sources(files: Sequence[str], ranks: comm.Communicator, problems: list[Exception]) -> list[_Source]:
-    """The configurations behind the names on the command line. What cannot be read is added to the problems."""
-    found: list[_Source] = []
-    for name in files:
-        try:
-            with raised_alike(), together(ranks):
-                found += _saved_in(name) or [_Source(name)]
-        except (JaliError, OSError) as error:
-            _keep(error, problems)
-    return found
-
-
-def _saved_in(name: str) -> list[_Source]:
-    """The ensemble of a run's folder; those of its thermalisation do not count for means."""
-    if not os.path.isdir(checked_path(name)):
-        return []
-    saved = io.saved_configurations(name)
-    if not saved:
-        return []
-    run = os.path.dirname(
-        os.path.dirname(os.path.abspath(saved[0].path))
-    )  # also where its `configurations` is named
-    parameters = os.path.join(run, PARAMETERS)
-    if not os.path.exists(parameters):
-        return [_Source(one.path, one) for one in saved]
-    thermalisation = load_parameters(parameters).update.thermalisation
-    return [_Source(one.path, one, one.number > thermalisation) for one in saved]
-
-
-def _keep(error: Exception, problems: list[Exception]) -> None:
-    """Record the fault of one source, so that the others are measured; only what all ranks know."""
-    if not getattr(error, "on_every_rank", False):
-        raise error
-    problems.append(error)
 
 
 def _conclude(results: list[dict[str, Any]], arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
-from jali.files import shown
+from jali.files import shown, value_shown
 
 Options = Mapping[str, Sequence[str]]  # names of attributes, by what they are for
 WORDS = {"go_on": "--continue"}  # of attributes that are called otherwise
@@ -24,6 +24,20 @@ def device_argument(text: str) -> str:
     except DeviceError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def numbers_argument(text: str) -> dict[str, float]:
+    """NAME=NUMBER,... of an operator."""
+    found = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{value_shown(part)} is not NAME=NUMBER, such as csw=1.2"
+            ) from None
+    return found
 
 
 def make_folder(option: str, path: Path) -> None:

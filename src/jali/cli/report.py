@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib as mpl
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from jali.amounts import counted
 from jali.cli.flow_summary import LEVEL
+from jali.cli.html_page import inline, page, table
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
 from jali.cli.report_plots import (
@@ -46,34 +47,6 @@ _NAMES = {
     "polyakov_im": "Polyakov loop, imaginary part",
     "polyakov": "Polyakov loop",
 }
-
-_CSS = """
-:root { color-scheme: light; }
-body { margin: 0; overflow-wrap: anywhere; background: #f5f7fa; color: #243b53; font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 1060px; margin: 0 auto; padding: 36px 20px 60px; }
-h1 { font-size: 26px; font-weight: 600; margin: 0 0 2px; }
-h2 { font-size: 16px; font-weight: 600; margin: 0 0 12px; }
-.sub { color: #627d98; margin: 0 0 24px; }
-.card { background: #fff; border: 1px solid #e4e9ee; border-radius: 10px; padding: 18px 20px; }
-.card { margin: 0 0 18px; }
-.result { display: flex; flex-wrap: wrap; gap: 10px 44px; align-items: baseline; }
-.result .value { font-size: 30px; font-weight: 600; }
-.result .label { color: #627d98; display: block; font-size: 13px; }
-.result .small { font-size: 19px; font-weight: 500; }
-.good { color: #27745a; } .bad { color: #b3261e; }
-.note { margin: 12px 0 0; padding: 8px 12px; background: #fff8ec; border-left: 3px solid #e0a03c; }
-.pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 18px; }
-.pair .whole { grid-column: 1 / -1; }
-svg, img { width: 100%; max-width: 100%; height: auto; display: block; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 500; color: #627d98; font-size: 13px; }
-th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid #eef1f4; white-space: nowrap; }
-pre { font-size: 12.5px; overflow-x: auto; margin: 12px 0 0; }
-summary { cursor: pointer; font-weight: 600; }
-@media (max-width: 900px) { .pair { grid-template-columns: minmax(0, 1fr); } }
-@media (max-width: 520px) { main { padding: 20px 10px 40px; } .card { padding: 14px 12px; } }
-"""
 
 
 def write_report(directory: str | Path) -> Path:
@@ -126,19 +99,11 @@ def _page(summary: RunSummary) -> str:
             "timing": timing_figure(summary),
         }
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{html.escape(title)}</title><style>{_CSS}</style></head>
-<body><main>
-<h1>{html.escape(title)}</h1>
-<p class="sub">{html.escape(subtitle)}</p>
-<div class="card">{_result(summary)}</div>
-<div class="card">{_inline(history_figure(summary), "history")}</div>
+    body = f"""<div class="card">{_result(summary)}</div>
+<div class="card">{inline(history_figure(summary), "history")}</div>
 {cards}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
-<div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>
-</main></body></html>
-"""
+<div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>"""
+    return page(title, subtitle, body)
 
 
 def _cards(figures: Mapping[str, Figure | None]) -> str:
@@ -149,7 +114,7 @@ def _cards(figures: Mapping[str, Figure | None]) -> str:
         whole = k == len(shown) and k % 2 == 1
         if whole:
             figure.set_size_inches(*WIDE)
-        cards.append(f'<div class="card{" whole" if whole else ""}">{_inline(figure, name)}</div>')
+        cards.append(f'<div class="card{" whole" if whole else ""}">{inline(figure, name)}</div>')
     return f'<div class="pair">{"".join(cards)}</div>\n' if cards else ""
 
 
@@ -223,7 +188,7 @@ def _table(summary: RunSummary) -> str:
             comparison,
         )
         rows.append(cells)
-    return _rows(head, rows) + _speed(summary)
+    return table(head, rows) + _speed(summary)
 
 
 def _flow(summary: RunSummary) -> str:
@@ -257,17 +222,8 @@ def _flow(summary: RunSummary) -> str:
         "thermalisation; E is the clover energy density, all in lattice units."
     )
     return f"""<div class="card"><h2>Gradient flow</h2><div class="result">{spans}</div>{notes}
-{_inline(figure, "flow")}{_rows(head, rows)}<p class="sub" style="margin:12px 0 0">{html.escape(measured)}</p></div>
+{inline(figure, "flow")}{table(head, rows)}<p class="sub" style="margin:12px 0 0">{html.escape(measured)}</p></div>
 """
-
-
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in a box of its own, which scrolls where the screen is narrow."""
-    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _speed(summary: RunSummary) -> str:
@@ -292,12 +248,3 @@ def _sweep_words(summary: RunSummary) -> str:
 
 def _plural(number: int, noun: str) -> str:
     return noun if number == 1 else counted(number, noun)
-
-
-def _inline(figure: Figure, name: str) -> str:
-    """The figure as an <svg> element; ``name`` keeps element ids of several figures apart."""
-    buffer = io.StringIO()
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]

@@ -15,7 +15,7 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from jali.files import shown
 from jali.io.boxes import write_all
 from jali.io.ensemble import CHECKPOINT, CONFIGURATIONS, MANIFEST
 from jali.io.ensemble import COLUMNS as ENSEMBLE_COLUMNS
+from jali.io.parallel import RankGroup, together
 from jali.io.writing import TEMPORARY, create_beside
 
 ENSEMBLE = f"{CONFIGURATIONS}/{Path(MANIFEST).stem}"
@@ -225,6 +226,20 @@ class HeldDirectory:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(self._lock), os.stat(path)):
                 path.unlink()
+
+
+@contextlib.contextmanager
+def lock_folder(directory: Path, ranks: RankGroup) -> Iterator[None]:
+    """Holds a folder, on the first rank, against other processes that write into it. Raises ParameterError on all ranks where one does."""
+    with together(ranks):
+        lock = _locked(directory) if ranks.rank == 0 else -1
+    try:
+        yield
+    finally:
+        if ranks.rank == 0:
+            with contextlib.suppress(OSError):
+                (directory / LOCK).unlink()
+            os.close(lock)
 
 
 def _locked(directory: Path) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from jali import comm, tune, vendors
 from jali.cli.configurations import extents_argument
-from jali.cli.options import device_argument, keep_defaults, refuse_others
+from jali.cli.options import device_argument, keep_defaults, numbers_argument, refuse_others
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
 from jali.devices import device_names
 from jali.errors import ParameterError
@@ -185,20 +185,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--solves", type=whole_argument, default=3, metavar="N", help="of each candidate (default 3)"
     )
     keep_defaults(parser, OPTIONS)
-
-
-def numbers_argument(text: str) -> dict[str, float]:
-    """NAME=NUMBER,... of an operator."""
-    found = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{value_shown(part)} is not NAME=NUMBER, such as csw=1.2"
-            ) from None
-    return found
 
 
 def execute(arguments: argparse.Namespace) -> int:

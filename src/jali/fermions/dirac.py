@@ -178,13 +178,24 @@ class Dirac(Applications):
 
     # ---- propagators -------------------------------------------------------------------------------------
 
-    def propagator(self, source: Field, tolerance: float = 1e-10, **options: Any) -> Field:
+    def propagator(
+        self,
+        source: Field,
+        tolerance: float = 1e-10,
+        *,
+        on_solution: Callable[[Any], None] | None = None,
+        **options: Any,
+    ) -> Field:
         """S with D S = source, all members of the source's batch at once: `jali.solve(D, source, tolerance, **options).x`.
 
-        `jali.hadrons` has sources and what is made of propagators. Raises LayoutError for a source that does not fit, SolverError where a solve does not
-        converge, on every rank.
+        `jali.hadrons` has sources and what is made of propagators. `on_solution` is called with what `jali.solve` returns, which has residuals and their
+        histories. Raises LayoutError for a source that does not fit, SolverError where a solve does not converge, on every rank.
         """
-        return jali.solve(self, source, tolerance, **options).x
+        self._check(source)
+        found = jali.solve(self, source, tolerance, **options)
+        if on_solution is not None:
+            on_solution(found)
+        return found.x
 
     # ---- in another format -------------------------------------------------------------------------------
 

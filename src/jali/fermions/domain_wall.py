@@ -236,15 +236,27 @@ class DomainWallDirac(Dirac):
         """
         return self.physical(solve(self.source(eta)))
 
-    def propagator(self, source: Field, tolerance: float = 1e-10, **options: Any) -> Field:
-        """The quark propagator of a source of four dimensions, its members one after the other: `quark` of each, by `jali.solve`.
+    def propagator(
+        self,
+        source: Field,
+        tolerance: float = 1e-10,
+        *,
+        on_solution: Callable[[Any], None] | None = None,
+        **options: Any,
+    ) -> Field:
+        """The quark propagator of a source of four dimensions: `quark` of its members, one after the other, by `jali.solve`, each of which `on_solution` is called
+        with.
 
         Raises LayoutError for a source that does not fit, SolverError where a solve does not converge, on every rank.
         """
 
         def solve(b: Field) -> Field:
-            return jali.solve(self, b, tolerance, **options).x
+            found = jali.solve(self, b, tolerance, **options)
+            if on_solution is not None:
+                on_solution(found)
+            return found.x
 
+        Dirac._check(self, source)
         if source.batch is None:
             return self.quark(source, solve)
         found = source.like()

@@ -22,7 +22,7 @@ from jali.codegen.values import Value
 from jali.errors import LayoutError, ParameterError
 from jali.fermions import SpinMatrix, gamma, gamma5
 from jali.files import value_shown
-from jali.hadrons.mesons import check_propagators, columns_of, winding_factor
+from jali.hadrons.mesons import check_propagators, check_space, columns_of, winding_factor
 from jali.hadrons.places import Projected, checked_momenta, checked_site, slices_from, times_wave, wave_of
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
@@ -74,6 +74,9 @@ def nucleon(
         raise LayoutError(
             f"a nucleon has three colours, at the sink and at the source: {S.name} is of {S.element} with a batch of {S.batch}, in place of Spinor(3) with 12"
         )
+    if S.lattice.ndim != 4:
+        raise LayoutError(f"a nucleon lives in four dimensions, and {S.name} on {S.lattice}")
+    check_space(lambda d: winding_factor(S, d) ** 2 * winding_factor(down, d), S.lattice)
     if not isinstance(diquark, SpinMatrix):
         raise ParameterError(f"the matrix of a diquark is a SpinMatrix, not {value_shown(diquark)}")
     lattice = S.lattice

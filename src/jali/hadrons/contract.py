@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from functools import reduce
 from importlib import import_module
 from typing import Any
 
@@ -31,32 +33,23 @@ def contract(subscripts: str, *operands: Any, conjugate: Sequence[int] = ()) -> 
     that do not fit, ParameterError for subscripts that do not, and where a library is missing.
     """
     inputs, output = _split(subscripts, len(operands))
+    turned = _conjugated(conjugate, len(operands))
     fields = [operand for operand in operands if isinstance(operand, Field)]
     if not fields:
         raise LayoutError(f"at least one operand is a field, and {value_shown(operands)} are none")
     lattice = fields[0].lattice
     library = _library(lattice)
-    letters, arrays = [], []
-    for number, (word, operand) in enumerate(zip(inputs, operands, strict=True)):
-        if isinstance(operand, Field) != word.startswith(_SITE):
-            raise ParameterError(
-                f"operand {number} is {'a field, whose letters begin with x' if isinstance(operand, Field) else 'no field, whose letters have no x'}, not {word!r}"
-            )
-        array = (
-            _array_of(operand, lattice, library)
-            if isinstance(operand, Field)
-            else _constant(operand, library)
-        )
-        if array.ndim != len(word) + isinstance(operand, Field):
-            raise ParameterError(
-                f"operand {number} has {array.ndim - isinstance(operand, Field)} indices with its site, and {word!r} has {len(word)}"
-            )
-        arrays.append(array.conj() if number in conjugate else array)
-        letters.append(word.replace(_SITE, _TIME + _SITE))
-    summed = _opt_einsum().contract(
-        f"{','.join(letters)}->{_TIME}{output.replace(_TIME, '')}", *arrays, optimize="auto"
-    )
-    local = _on_host(summed).astype(complex)
+    with _device_of(lattice, library):
+        arrays = [_array_of(operand, lattice, library) for operand in operands]
+        _check_sizes(inputs, operands, arrays)
+        if library.__name__ == "torch":  # whose products take numbers of one kind
+            kind = reduce(library.promote_types, [array.dtype for array in arrays])
+            arrays = [array.to(kind) for array in arrays]
+        arrays = [array.conj() if k in turned else array for k, array in enumerate(arrays)]
+        left = ",".join(word.replace(_SITE, _TIME + _SITE) for word in inputs)
+        right = _TIME + output.replace(_TIME, "")
+        summed = _opt_einsum().contract(f"{left}->{right}", *arrays, optimize="auto")
+        local = _on_host(summed).astype(complex)
     # all ranks add what each has in the same order
     whole = np.zeros((lattice.extents[-1], *local.shape[1:]), complex)
     first = lattice.local_origin[-1]
@@ -84,7 +77,27 @@ def _split(subscripts: Any, count: int) -> tuple[list[str], str]:
             )
     if _SITE in output:
         raise ParameterError("sites are summed over: x is no letter of the result")
+    for letter in output:
+        if output.count(letter) > 1 or (letter != _TIME and not any(letter in word for word in inputs)):
+            raise ParameterError(
+                f"the result has letters of operands, each once, or t for a time slice: {output!r} has {letter!r}, and operands have {left!r}"
+            )
     return inputs, output
+
+
+def _conjugated(conjugate: Any, count: int) -> tuple[int, ...]:
+    """The numbers of operands that are conjugated."""
+    try:
+        numbers = tuple(conjugate)
+    except TypeError:
+        numbers = (conjugate,)
+    if not all(
+        isinstance(k, int | np.integer) and not isinstance(k, bool) and 0 <= k < count for k in numbers
+    ):
+        raise ParameterError(
+            f"conjugate is a list of numbers of operands, from 0 to {count - 1}, not {value_shown(conjugate)}"
+        )
+    return numbers
 
 
 def _opt_einsum() -> Any:
@@ -110,8 +123,40 @@ def _library(lattice: Any) -> Any:
     )
 
 
-def _array_of(field: Field, lattice: Any, library: Any) -> Any:
-    """This rank's box: time, space, then as in `field[...]`."""
+def _device_of(lattice: Any, library: Any) -> Any:
+    """Inside, the library works on the device of this lattice, where it may be on another one otherwise."""
+    if library is np:
+        return contextlib.nullcontext()
+    device = library.cuda.device if library.__name__ == "torch" else library.cuda.Device
+    return device(lattice.gpu.ordinal)
+
+
+def _check_sizes(inputs: list[str], operands: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Raises ParameterError unless each operand has as many indices as letters, LayoutError unless letters count the same everywhere."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for number, (word, operand, array) in enumerate(zip(inputs, operands, arrays, strict=True)):
+        is_field = isinstance(operand, Field)
+        if is_field != word.startswith(_SITE):
+            raise ParameterError(
+                f"operand {number} is {'a field, whose letters begin with x' if is_field else 'no field, whose letters have no x'}, not {word!r}"
+            )
+        axes = array.shape[is_field:]  # of a field time comes before space
+        if len(axes) != len(word):
+            raise ParameterError(
+                f"operand {number} has {len(axes)} indices with its site, and {word!r} has {len(word)}"
+            )
+        for letter, size in zip(word, axes, strict=True):
+            if letter != _SITE and sizes.setdefault(letter, (size, number))[0] != size:
+                raise LayoutError(
+                    f"{letter} counts {sizes[letter][0]} in operand {sizes[letter][1]} and {size} in operand {number}, of {word!r}"
+                )
+
+
+def _array_of(operand: Any, lattice: Any, library: Any) -> Any:
+    """This rank's box of a field: time, space, then as in `field[...]`; a constant as it is."""
+    if not isinstance(operand, Field):
+        return _constant(operand, lattice, library)
+    field = operand
     if field.lattice is not lattice:
         raise LayoutError(
             f"fields of a contraction live on one lattice, and {field.name} on another one ({what_differs(field.lattice, lattice)})"
@@ -123,30 +168,33 @@ def _array_of(field: Field, lattice: Any, library: Any) -> Any:
     else:
         shape, kind = lattice.local_extents + field.shape[lattice.ndim :], field.dtype.name
         if library.__name__ == "torch":
-            device = f"cuda:{lattice.gpu.ordinal}"
-            array = library.empty(shape, dtype=getattr(library, kind), device=device)
+            array = library.empty(shape, dtype=getattr(library, kind), device=f"cuda:{lattice.gpu.ordinal}")
         else:
-            with library.cuda.Device(lattice.gpu.ordinal):
-                array = library.empty(shape, dtype=kind)
+            array = library.empty(shape, dtype=kind)
         conditions = field.boundary.conditions
         lattice.wrap(array, field.element, boundary=conditions, batch=field.batch).assign(field)
     ndim = lattice.ndim
     array = library.moveaxis(array, ndim - 1, 0)
-    return array.reshape(array.shape[0], -1, *array.shape[ndim:])
+    return array.reshape((array.shape[0], -1, *array.shape[ndim:]))
 
 
-def _constant(operand: Any, library: Any) -> Any:
+def _constant(operand: Any, lattice: Any, library: Any) -> Any:
     try:
         array = np.asarray(operand, complex)
     except (TypeError, ValueError):
         raise LayoutError(f"an operand is a field or an array of numbers, not {no_field(operand)}") from None
-    return library.asarray(array) if library is not np else array
+    if library is np:
+        return array
+    if library.__name__ == "torch":
+        return library.asarray(array, device=f"cuda:{lattice.gpu.ordinal}")
+    return library.asarray(array)
 
 
 def _on_host(array: Any) -> np.ndarray:
-    for method in ("get", "cpu"):  # of CuPy, of PyTorch
-        if hasattr(array, method):
-            return np.asarray(getattr(array, method)())
+    if hasattr(array, "get"):  # of CuPy
+        return np.asarray(array.get())
+    if hasattr(array, "cpu"):  # of PyTorch, where conjugates may still be to be taken
+        return np.asarray(array.cpu().resolve_conj())
     return np.asarray(array)
 
 

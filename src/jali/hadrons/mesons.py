@@ -9,12 +9,13 @@ gamma_k and gamma_t gamma_5 at zero momentum. Only spins meet Gamma and Gamma', 
 
     G(t, p)[s', r', s, r] = sum_x exp(-i p (x - y)) sum_colours conj(S_1[s, s']) S_2[r, r']
 
-of which every pair is a combination. A kernel takes two columns of spins, so 16 calls give all of them. Disconnected parts are not in C.
+of which every pair is a combination. A kernel takes two columns of spins, so 16 calls give all of them. Disconnected parts are not in C. gamma_t is the
+matrix of the last direction; mesons that have names from their spins have them in four dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from jali.hadrons.places import Projected, checked_momenta, checked_site, slices
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.domain import ALL
 from jali.lattice.field import Field
+from jali.lattice.lattice import Lattice
 from jali.lattice.sites import site_function
 
 _X, _Y, _Z, _T = gamma
@@ -76,21 +78,25 @@ class Mesons(Projected):
         sink = _matrix(sink)
         source = sink if source is None else _matrix(source)
         before = (gamma5 * sink).dense()
-        behind = (_T * source.dagger() * _T * gamma5).dense()
+        in_time = gamma[len(self.origin) - 1]
+        behind = (in_time * source.dagger() * in_time * gamma5).dense()
         # tr[ S^dagger (gamma_5 Gamma) S (Gammabar gamma_5) ] = sum conj(S[s, s']) (gamma_5 Gamma)[s, r] S[r, r'] (Gammabar gamma_5)[r', s']
         return -np.einsum("tabsr,sr,ba->t", self.at(momentum), before, behind, optimize=True)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The real part of the correlator of this name at the first momentum, of several matrices their sum: (T,)."""
-        if not isinstance(name, str) or name not in (known := {**{g: (g,) for g in GAMMAS}, **MESONS}):
+        if not isinstance(name, str) or name not in self.keys():
             raise ParameterError(
-                f"a meson is one of {', '.join([*MESONS, *GAMMAS])}, not {value_shown(name)}; correlator(sink, source) takes any matrices"
+                f"a meson is one of {', '.join(self.keys())}, not {value_shown(name)}; correlator(sink, source) takes any matrices"
             )
-        return np.sum([self.correlator(one).real for one in known[name]], axis=0)
+        return np.sum([self.correlator(one).real for one in MESONS.get(name, (name,))], axis=0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def keys(self) -> list[str]:
-        """Names that an index takes."""
-        return [*MESONS, *GAMMAS]
+        """Names that an index takes: in fewer than four dimensions mesons without a spin, and matrices."""
+        return [*(MESONS if len(self.origin) == 4 else ("pion", "scalar")), *GAMMAS]
 
 
 def mesons(
@@ -108,6 +114,7 @@ def mesons(
     """
     anti = S if anti is None else anti
     check_propagators(S, anti)
+    check_space(lambda d: winding_factor(S, d) * np.conj(winding_factor(anti, d)), S.lattice)
     lattice = S.lattice
     time, where = lattice.ndim - 1, checked_site(lattice.extents, origin)
     chosen = checked_momenta(lattice.extents, momenta)
@@ -163,9 +170,18 @@ def columns_of(S: Field) -> list[list[Field]]:
     return [[members[spin * each + k] for k in range(each)] for spin in range(4)]
 
 
-def winding_factor(S: Field) -> complex:
-    """What S is multiplied by once around time: -1 of antiperiodic quarks."""
-    condition = S.boundary.conditions[-1]
+def check_space(factor: Callable[[int], complex], lattice: Lattice) -> None:
+    """Raises LayoutError unless a hadron is periodic in space, as momenta that are multiples of 2 pi / L are. `factor` gives what it is multiplied by once around a direction."""
+    for d in range(lattice.ndim - 1):
+        if not np.isclose(factor(d), 1.0, rtol=0, atol=1e-10):
+            raise LayoutError(
+                f"a hadron of these quarks is multiplied by {factor(d):.6g} once around direction {d}, by their boundary conditions, and its momenta are no multiples of 2 pi / L"
+            )
+
+
+def winding_factor(S: Field, direction: int = -1) -> complex:
+    """What S is multiplied by once around a direction, by default time: -1 of antiperiodic quarks."""
+    condition = S.boundary.conditions[direction]
     return {"periodic": 1.0, "open": 1.0, "antiperiodic": -1.0}.get(condition, condition)
 
 

@@ -14,6 +14,10 @@ from jali.errors import ParameterError
 from jali.files import value_shown
 
 
+def _whole(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
 def checked_site(extents: tuple[int, ...], site: Any) -> tuple[int, ...]:
     """A site of a lattice of these extents; the origin for None. Raises ParameterError."""
     if site is None:
@@ -23,7 +27,7 @@ def checked_site(extents: tuple[int, ...], site: Any) -> tuple[int, ...]:
     except TypeError:
         found = ()
     if len(found) != len(extents) or not all(
-        isinstance(x, int | np.integer) and 0 <= x < size for x, size in zip(found, extents, strict=True)
+        _whole(x) and 0 <= x < size for x, size in zip(found, extents, strict=True)
     ):
         raise ParameterError(
             f"a site of a lattice {' x '.join(map(str, extents))} is {len(extents)} whole numbers from 0 to its extent less one, not {value_shown(site)}"
@@ -33,7 +37,7 @@ def checked_site(extents: tuple[int, ...], site: Any) -> tuple[int, ...]:
 
 def checked_time(extents: tuple[int, ...], time: Any) -> int:
     """A time slice. Raises ParameterError."""
-    if not isinstance(time, int | np.integer) or isinstance(time, bool) or not 0 <= time < extents[-1]:
+    if not _whole(time) or not 0 <= time < extents[-1]:
         raise ParameterError(
             f"a time slice of a lattice {' x '.join(map(str, extents))} is a whole number from 0 to {extents[-1] - 1}, not {value_shown(time)}"
         )
@@ -48,12 +52,15 @@ def checked_momentum(extents: tuple[int, ...], momentum: Any) -> tuple[int, ...]
         found = tuple(momentum)
     except TypeError:
         found = ()
-    if len(found) != len(extents) - 1 or not all(
-        isinstance(p, int | np.integer) and not isinstance(p, bool) for p in found
-    ):
+    if len(found) != len(extents) - 1 or not all(map(_whole, found)):
         raise ParameterError(
             f"a momentum is {len(extents) - 1} whole numbers, in units of 2 pi / L for each direction of space, not {value_shown(momentum)}"
         )
+    for d, (p, size) in enumerate(zip(found, extents[:-1], strict=True)):
+        if size == 1 and p:
+            raise ParameterError(
+                f"direction {d} has one site, so there is no momentum {p} in it; walls have that which wall_sink was given"
+            )
     return tuple(int(p) for p in found)
 
 
@@ -94,8 +101,11 @@ class Projected:
         """The values of one of the momenta, by default the first: (T, ...). Raises ParameterError for one that was not asked for."""
         if momentum is None:
             return self.values[0]
-        p = tuple(momentum) if isinstance(momentum, Sequence | np.ndarray) else momentum
-        if p not in self.momenta:
+        try:
+            p = tuple(momentum)
+        except TypeError:
+            p = ()
+        if not all(map(_whole, p)) or p not in self.momenta:
             raise ParameterError(
                 f"the momentum {value_shown(momentum)} was not asked for; there are {', '.join(map(str, self.momenta))}"
             )
@@ -103,17 +113,22 @@ class Projected:
 
 
 def slices_from(values: np.ndarray, slice_: int, factor: complex) -> np.ndarray:
-    """Values (momenta, T, ...) with the slice of the source first. `factor` is what fields are multiplied by once around time: what is reached across
-    the edge is brought to where it would be without one."""
+    """Values (momenta, T, ...) with the slice of the source first. `factor` is what they are multiplied by once around time, and so by it what is
+    reached across the edge is as if the source were in the first slice."""
     found = np.roll(values, -slice_, axis=1)
     if slice_ and factor != 1:
-        found[:, found.shape[1] - slice_ :] *= np.conj(factor)
+        found[:, found.shape[1] - slice_ :] *= factor
     return found
 
 
 def checked_momenta(extents: tuple[int, ...], momenta: Any) -> tuple[tuple[int, ...], ...]:
     """Several momenta; zero alone for None. Raises ParameterError."""
-    given = [None] if momenta is None else list(momenta)
+    try:
+        given = [None] if momenta is None else list(momenta)
+    except TypeError:
+        raise ParameterError(
+            f"momenta are a list of them, [(0, 0, 0), (1, 0, 0)], not {value_shown(momenta)}"
+        ) from None
     if not given:
         raise ParameterError("a correlator has a momentum at least, and the list is empty")
     return tuple(checked_momentum(extents, p) for p in given)

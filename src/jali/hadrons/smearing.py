@@ -14,6 +14,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from jali.errors import LayoutError, ParameterError
 from jali.fermions import Laplace
 from jali.files import value_shown
@@ -31,15 +33,15 @@ def gaussian_smear(
     for fields that do not fit.
     """
     _check(psi, "steps", steps)
-    if not isinstance(width, int | float) or not 0 <= width < math.inf:
+    if not _number(width):
         raise ParameterError(f"a width is a number of lattice spacings from 0 on, not {value_shown(width)}")
     delta = _laplacian(psi, U, directions)
     if steps == 0:
         if width:
             raise ParameterError(f"a source of width {width:g} takes steps, at least {_least(width, delta)}")
         return psi.copy()
-    b = width**2 / (4 * steps)
-    if 2 * len(delta.directions) * b > 1:
+    b = float(width) ** 2 / (4 * steps)
+    if steps < _least(width, delta):
         raise ParameterError(
             f"a width of {width:g} takes at least {_least(width, delta)} steps, not {steps}: with fewer large momenta grow"
         )
@@ -54,17 +56,22 @@ def wuppertal_smear(
     Arguments and errors as for `gaussian_smear`; alpha is a number from 0 on.
     """
     _check(psi, "steps", steps)
-    if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+    if not _number(alpha):
         raise ParameterError(f"alpha is a number from 0 on, not {value_shown(alpha)}")
     delta = _laplacian(psi, U, directions)
+    alpha = float(alpha)
     norm = 1 / (1 + 2 * len(delta.directions) * alpha)
     return _repeated(psi, delta, norm, alpha * norm, steps)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and 0 <= float(value) < math.inf
 
 
 def _check(psi: Any, what: str, steps: Any) -> None:
     if not isinstance(psi, Field):
         raise LayoutError(f"a field of quarks is smeared, not {no_field(psi)}")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 0:
         raise ParameterError(f"{what} are a whole number from 0 on, not {value_shown(steps)}")
 
 
@@ -73,7 +80,7 @@ def _laplacian(psi: Field, U: Any, directions: Iterable[Any] | None) -> Laplace:
 
 
 def _least(width: float, delta: Laplace) -> int:
-    return math.ceil(2 * len(delta.directions) * width**2 / 4)
+    return math.ceil(2 * len(delta.directions) * float(width) ** 2 / 4)
 
 
 def _repeated(psi: Field, delta: Laplace, here: float, hop: float, steps: int) -> Field:

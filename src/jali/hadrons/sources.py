@@ -70,7 +70,9 @@ def wall_source(
     noise = Field(source.lattice, source.element, precision=source.precision)
     _ones(noise)
     _place(source, noise, tuple(_members_of(D.element)), checked_time(source.lattice.extents, time))
-    return source if wave is None else with_momentum(source, momentum or ())
+    if wave is not None:
+        _times_wave(source, source, wave, np.zeros(source.lattice.ndim))
+    return source
 
 
 def noise_source(
@@ -91,8 +93,11 @@ def noise_source(
     its number: its mesons are those of all these points, plus noise. `rng` advances. Raises ParameterError for other kinds and dilutions and for slices
     outside of the lattice; else as `point_source`.
     """
-    if kind not in NOISES:
+    if not isinstance(kind, str) or kind not in NOISES:
         raise ParameterError(f"a noise is one of {', '.join(NOISES)}, not {value_shown(kind)}")
+    if not isinstance(rng, Random):
+        raise ParameterError(f"a noise takes a jali.Random(seed), not {value_shown(rng)}")
+    _check_operator(D)
     chosen = _dilution(dilution, D.element)
     if time is not None and "time" in chosen:
         raise ParameterError(
@@ -137,12 +142,16 @@ def _members_of(element: Element) -> dict[str, int]:
     )
 
 
-def _zeros(D: Any, boundary: Any, precision: str | None, batch: int | None = None) -> Field:
-    """A field of D's quarks with a batch."""
+def _check_operator(D: Any) -> None:
     if not isinstance(D, Dirac):
         raise LayoutError(
             f"a source is one of a Dirac operator, for whose quarks it is, not of {value_shown(D)}"
         )
+
+
+def _zeros(D: Any, boundary: Any, precision: str | None, batch: int | None = None) -> Field:
+    """A field of D's quarks with a batch."""
+    _check_operator(D)
     count = math.prod(_members_of(D.element).values()) if batch is None else batch
     if boundary is None:
         open_edges = {mu: "open" for mu in D.links[0].boundary.open}
@@ -160,7 +169,10 @@ def _dilution(dilution: Any, element: Element) -> tuple[str, ...]:
     known = [word for word in DILUTIONS if word != "spin" or element.spinor]
     if dilution is None:
         return tuple(_members_of(element))
-    words = (dilution,) if isinstance(dilution, str) else tuple(dilution)
+    try:
+        words = (dilution,) if isinstance(dilution, str) else tuple(dilution)
+    except TypeError:
+        words = (dilution,)
     for word in words:
         if word not in known or words.count(word) > 1:
             raise ParameterError(

@@ -10,7 +10,7 @@ parity, whose contribution has the factor (-1)^t: fit them with form="staggered"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class StaggeredMesons(Projected):
 
     def correlator(self, name: str, momentum: Sequence[int] | None = None) -> np.ndarray:
         """C(t) of this name at a momentum, by default the first: complex, (T,). Raises ParameterError for unknown ones."""
-        if name not in STAGGERED_MESONS:
+        if not isinstance(name, str) or name not in STAGGERED_MESONS:
             raise ParameterError(
                 f"a local staggered meson is one of {', '.join(STAGGERED_MESONS)}, not {value_shown(name)}"
             )
@@ -48,6 +48,9 @@ class StaggeredMesons(Projected):
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.correlator(name).real
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def keys(self) -> list[str]:
         """Names that an index takes."""

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
-from jali.files import shown, value_shown
+from jali.files import value_shown
 
 from ..boxes import Box, SiteRecords
 from ..checksums import SiteCrc
@@ -34,28 +33,42 @@ from ..links import (
     check_payload_size,
     checked_metadata,
     finite_number,
-    hexadecimal,
     portable_metadata,
     positive_integer,
     storage_from_size,
 )
 from ..parallel import RankGroup, SingleRank, together
+from ..scidac import (
+    CHECKSUM,
+    FILE,
+    INFO,
+    PRIVATE_FILE,
+    PRIVATE_RECORD,
+    RECORD,
+    TEXT_LIMIT,
+    checksum_xml,
+    extents_of,
+    info_of,
+    private_file_xml,
+    sums_of,
+    text_of,
+    too_long,
+    values_of,
+    xml,
+)
+from ..scidac import DATA as _SCIDAC_DATA
 from ..writing import WRITER, write_configuration
 from . import Format, Writer
 
 _ILDG_DATA = "ildg-binary-data"
-_SCIDAC_DATA = "scidac-binary-data"
-_TEXT_LIMIT = 1 << 18
-"""Longest text record that is read; longer ones (whole job inputs) are left alone."""
-_INFO = "jali-info"
 _NEEDED = {
     "ildg-format": ("precision", "lx", "ly", "lz", "lt"),
-    "scidac-private-file-xml": ("dims",),
-    "scidac-private-record-xml": ("precision", "colors"),
-    "scidac-checksum": ("suma", "sumb"),
+    PRIVATE_FILE: ("dims",),
+    PRIVATE_RECORD: ("precision", "colors"),
+    CHECKSUM: ("suma", "sumb"),
 }
 """XML records that are read, and the elements without which one that is not well-formed is of no use."""
-_DESCRIPTIONS = {*_NEEDED, _INFO}
+_DESCRIPTIONS = {*_NEEDED, INFO}
 
 
 def parse_lime(path: str, fd: int, size: int, expected: Expected) -> Contents:
@@ -66,7 +79,7 @@ def parse_lime(path: str, fd: int, size: int, expected: Expected) -> Contents:
     broken: dict[str, str] = {}
     warnings: list[str] = []
     ildg, scidac_file, scidac_record, checksum = (
-        _values(path, kind, header, broken, warnings) for kind in _NEEDED
+        values_of(path, kind, header, needed, broken, warnings) for kind, needed in _NEEDED.items()
     )
     if ildg:
         scidac_record = {}
@@ -88,13 +101,11 @@ def parse_lime(path: str, fd: int, size: int, expected: Expected) -> Contents:
     check_payload_size(path, where, records, payload.length)
     expected.agree(path, where, lattice=lattice, n=n, precision=precision)
 
-    fault = broken.pop("scidac-checksum", "")
+    fault = broken.pop(CHECKSUM, "")
     sums: tuple[int, ...] = ()
     if checksum and not fault:
         try:
-            if not checksum.keys() >= {"suma", "sumb"}:
-                raise FileFormatError(f"{path}: record 'scidac-checksum' lacks suma or sumb")
-            sums = tuple(hexadecimal(path, f"scidac-checksum {k}", checksum[k]) for k in ("suma", "sumb"))
+            sums = sums_of(path, checksum)
         except FileFormatError as error:
             fault = str(error)
     info = _info(path, header, broken)
@@ -170,12 +181,10 @@ def write_ildg(
     length = storage.record_bytes * math.prod(extents)
 
     def envelope(checksum: tuple[int, ...]) -> tuple[bytes, bytes]:
-        suma, sumb = checksum or (0, 0)
-        text = _xml("scidacChecksum", version="1.0", suma=f"{suma:08x}", sumb=f"{sumb:08x}")
         tail = (
             bytes(padded(length) - length)
-            + record("scidac-checksum", text, MESSAGE_END)
-            + record(_INFO, after, MESSAGE_BEGIN | MESSAGE_END)
+            + record(CHECKSUM, checksum_xml(checksum), MESSAGE_END)
+            + record(INFO, after, MESSAGE_BEGIN | MESSAGE_END)
         )
         return before + record_header(_ILDG_DATA, length, 0), tail
 
@@ -185,10 +194,7 @@ def write_ildg(
 def _records_around(storage: LinkStorage, extents: tuple[int, ...], now: datetime) -> bytes:
     """The records before the payload's."""
     n, letter = storage.n, "F" if storage.precision == 32 else "D"
-    file_xml = _xml(
-        "scidacFile", version="1.1", spacetime="4", dims="".join(f"{size} " for size in extents), volfmt="0"
-    )
-    record_xml = _xml(
+    record_xml = xml(
         "scidacRecord",
         version="1.1",
         date=now.strftime("%a %b %d %H:%M:%S %Y UTC"),
@@ -199,8 +205,8 @@ def _records_around(storage: LinkStorage, extents: tuple[int, ...], now: datetim
         typesize=str(storage.link_bytes),
         datacount=str(DIRECTIONS),
     )
-    title = _xml("title", "SU(N) gauge configuration" if n > 1 else "U(1) gauge configuration")
-    ildg_xml = _xml(
+    title = xml("title", "SU(N) gauge configuration" if n > 1 else "U(1) gauge configuration")
+    ildg_xml = xml(
         "ildgFormat",
         attributes=' xmlns="http://www.lqcd.org/ildg" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
         ' xsi:schemaLocation="http://www.lqcd.org/ildg http://www.lqcd.org/ildg/filefmt.xsd"',
@@ -211,18 +217,13 @@ def _records_around(storage: LinkStorage, extents: tuple[int, ...], now: datetim
     )
     return b"".join(
         (
-            record("scidac-private-file-xml", file_xml, MESSAGE_BEGIN),
-            record("scidac-file-xml", title, MESSAGE_END),
-            record("scidac-private-record-xml", record_xml, MESSAGE_BEGIN),
-            record("scidac-record-xml", title, 0),
+            record(PRIVATE_FILE, private_file_xml(extents), MESSAGE_BEGIN),
+            record(FILE, title, MESSAGE_END),
+            record(PRIVATE_RECORD, record_xml, MESSAGE_BEGIN),
+            record(RECORD, title, 0),
             record("ildg-format", ildg_xml, 0),
         )
     )
-
-
-def _xml(tag: str, text: str = "", attributes: str = "", **children: str) -> bytes:
-    inner = text + "".join(f"<{name}>{value}</{name}>" for name, value in children.items())
-    return f'<?xml version="1.0" encoding="UTF-8"?><{tag}{attributes}>{inner}</{tag}>'.encode()
 
 
 def _payload(path: str, found: list[Record]) -> Record:
@@ -247,63 +248,15 @@ def _texts(path: str, fd: int, found: list[Record]) -> dict[str, str]:
     for r in found:
         if r.type in texts or r.type in (_ILDG_DATA, _SCIDAC_DATA):
             continue
-        if r.length > _TEXT_LIMIT:
+        if r.length > TEXT_LIMIT:
             if r.type in _DESCRIPTIONS:
-                raise FileFormatError(
-                    f"{path}: record {r.type!r} at offset {r.offset} has {r.length} bytes, "
-                    "expected a short text"
-                )
+                raise too_long(path, r)
             continue
         total += r.length
-        if total > 16 * _TEXT_LIMIT:
-            raise FileFormatError(f"{path}: more than {16 * _TEXT_LIMIT} bytes of text records")
-        data = os.pread(fd, r.length, r.offset)
-        texts[r.type] = data.decode("utf-8", "replace").strip("\0 \t\r\n")
+        if total > 16 * TEXT_LIMIT:
+            raise FileFormatError(f"{path}: more than {16 * TEXT_LIMIT} bytes of text records")
+        texts[r.type] = text_of(fd, r)
     return texts
-
-
-def _values(
-    path: str, kind: str, header: dict[str, str], broken: dict[str, str], warnings: list[str]
-) -> dict[str, str]:
-    """Text of every XML element of a record by tag, name spaces apart; empty if there is no such record.
-
-    Of a record that is not well-formed the elements are read leniently, with a warning, where they are sufficient. Else
-    it is empty, and the fault goes to `broken`: other records may have the same content. The declaration in front is
-    left out, since the text is decoded already; it lacks a quote in files of old writers.
-    """
-    if kind not in header:
-        return {}
-    text = re.sub(r"\A\s*<\?xml[^<>]*\?>", "", header[kind])
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise FileFormatError(f"{path}: record {kind!r} holds an XML document type, which it has no use for")
-    values: dict[str, str] = {}
-    try:
-        root = ET.fromstring(text.encode("utf-8"))
-    except (ET.ParseError, LookupError, ValueError, RecursionError) as error:
-        what = f"{path}: record {kind!r} is not well-formed XML: {error}"
-        values = _read_loosely(text)
-        if not all(values.get(name) for name in _NEEDED[kind]):
-            broken[kind] = what
-            return {}
-        said = ", ".join(f"{name} {shown(values[name], 40)}" for name in _NEEDED[kind])
-        warnings.append(f"{what}; what can be read of it is taken: {said}")
-        return values
-    for element in root.iter():
-        values.setdefault(element.tag.rpartition("}")[2], (element.text or "").strip())
-    return values
-
-
-def _read_loosely(text: str) -> dict[str, str]:
-    """The text after each opening tag, up to the next one, of a text that is only nearly XML; not what has two values."""
-    found: dict[str, str] = {}
-    contradicted: set[str] = set()
-    for match in re.finditer(
-        r"<\s*(?:[\w.-]{1,40}:)?([A-Za-z]\w{0,40})(?:\s[^<>]{0,400})?>([^<>]{0,200})", text
-    ):
-        name, value = match[1], match[2].strip()
-        if value and found.setdefault(name, value) != value:
-            contradicted.add(name)
-    return {name: value for name, value in found.items() if name not in contradicted}
 
 
 def _lattice(
@@ -316,17 +269,7 @@ def _lattice(
             raise FileFormatError(f"{path}: record 'ildg-format' lacks {', '.join(missing)}")
         described.append(tuple(positive_integer(path, f"ildg-format l{d}", ildg[f"l{d}"]) for d in "xyzt"))
     if scidac:
-        if scidac.get("volfmt", "0").strip() != "0":
-            raise FileFormatError(
-                f"{path}: scidac-private-file-xml says volfmt {scidac['volfmt'][:20]}: a file in parts; "
-                "join the parts into a single file (volfmt 0) first"
-            )
-        dims = scidac.get("dims", "").split()
-        if len(dims) != DIRECTIONS:
-            raise FileFormatError(
-                f"{path}: scidac-private-file-xml says dims {' '.join(dims)[:60]!r}, expected four extents"
-            )
-        described.append(tuple(positive_integer(path, "scidac-private-file-xml dims", size) for size in dims))
+        described.append(extents_of(path, scidac))
     if len(set(described)) > 1:
         raise FileFormatError(
             f"{path}: ildg-format says lattice {described[0]}, scidac-private-file-xml {described[1]}"
@@ -374,14 +317,11 @@ def _described_storage(
 
 def _info(path: str, header: dict[str, str], broken: dict[str, str]) -> dict:
     """Our own record; with empty metadata if there is none or if it cannot be read, which goes to `broken`."""
-    if _INFO not in header:
+    if INFO not in header:
         return {"metadata": {}}
-    try:
-        info = json.loads(header[_INFO])
-    except (ValueError, RecursionError):
-        info = None
-    if not isinstance(info, dict) or not isinstance(info.get("metadata"), dict):
-        broken[_INFO] = f"{path}: record {_INFO!r} is not the JSON object that jali writes"
+    info = info_of(header[INFO])
+    if info is None:
+        broken[INFO] = f"{path}: record {INFO!r} is not the JSON object that jali writes"
         return {"metadata": {}}
     return info
 
