@@ -178,7 +178,9 @@ def files_that_are_read(words: list[str]) -> list[str]:
         for before, word in itertools.pairwise(words[1:])
         if not word.startswith("-") and (before not in WITH_VALUE or before == "--resume")
     ]
-    return {"run": alone[:1], "measure": alone, "convert": alone[:1]}.get(words[1], [])
+    first = list(itertools.takewhile(lambda word: not word.startswith("-"), words[2:]))
+    of_quarks = {"spectrum": first, "invert": first}
+    return ({"run": alone[:1], "measure": alone, "convert": alone[:1]} | of_quarks).get(words[1], [])
 
 
 def make_what_a_reader_has(path: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hadron_bytes import everything
+from hadron_bytes import EXTENTS, ORIGIN, everything
 
 import jali
+from jali import SU, Lattice
+from jali.fermions import DomainWallDirac, WilsonDirac
+from jali.gauge import GaugeField
+from jali.hadrons import point_source
 
 pytestmark = pytest.mark.lanes
 
@@ -15,15 +19,16 @@ def alone():
     return everything()
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     ("ranks", "grid"),
     [
+        (4, (2, 1, 1, 2)),
         (1, None),
+        (3, (1, 1, 3, 1)),
         (2, (1, 1, 1, 2)),
         (2, (2, 1, 1, 1)),
-        (3, (1, 1, 3, 1)),
         (3, (1, 1, 1, 3)),
-        (4, (2, 1, 1, 2)),
     ],
 )
 def test_all_bits_are_those_of_one_rank(alone, ranks, grid):
@@ -33,13 +38,6 @@ def test_all_bits_are_those_of_one_rank(alone, ranks, grid):
 
 @pytest.mark.full
 def test_propagators_have_the_bits_of_one_rank_too():
-    from hadron_bytes import EXTENTS, ORIGIN
-
-    from jali import SU, Lattice
-    from jali.fermions import DomainWallDirac, WilsonDirac
-    from jali.gauge import GaugeField
-    from jali.hadrons import point_source
-
     def run(grid=None):
         U = GaugeField(Lattice(*EXTENTS, grid=grid), SU(3)).hot_start(seed=1)
         found = []

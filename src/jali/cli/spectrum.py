@@ -298,7 +298,7 @@ def _measure(
                 configuration.require_header()
                 _check_alike(configuration, kept)
                 measurement.check(configuration.U)
-            result = measurement.of(configuration, digests[k], ticks, advance)
+                result = measurement.of(configuration, digests[k], ticks, advance)
         except SolverError as error:
             failures += 1
             problems.append(SolverError(f"{shown(source.path)}: {error}", getattr(error, "history", [])))

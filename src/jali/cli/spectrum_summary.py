@@ -14,7 +14,7 @@ from jali.errors import JaliError, ParameterError
 from jali.hadrons.masses import EffectiveMass, Fit, Plateau, effective_mass, fit_correlator, fold, plateau
 from jali.statistics import format_value, jackknife
 
-BINS_PER_POINT = 5  # that a correlated fit takes
+BINS_PER_POINT, LEAST_BINS = 5, 4  # that a correlated fit takes, and that another one does
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _found(channel: Channel, p: str, C: np.ndarray, bin_size: int, window: tuple
         C = fold(C, channel.sign)
     mean, error = _mean(C, bin_size)
     kind = "log" if channel.form in ("exp", "staggered") else "cosh"
-    effective = effective_mass(C, kind, bin_size=bin_size if len(C) > 1 else 1)  # type: ignore[arg-type]
+    effective = effective_mass(C if len(C) > 1 else C[0], kind, bin_size=bin_size)  # type: ignore[arg-type]
     mass, mass_error, fit, why = _mass(channel, C, bin_size, window, effective)
     return Found(channel.name, p, C, mean, error, effective, mass, mass_error, fit, why, channel.form)
 
@@ -189,6 +189,8 @@ def _mass(
     parameters = 4 if form == "staggered" else 2
     reason = "too few slices for a fit"
     try:
+        if bins < LEAST_BINS:
+            raise ParameterError("too few samples for a fit")
         if last < parameters + 1:
             raise ParameterError(reason)
         average = plateau(C, form=form, last=last, correlated=correlated, bin_size=bin_size)

@@ -46,6 +46,8 @@ from jali.lattice.domain import ALL, ODD, Domain
 from jali.lattice.field import Field
 from jali.lattice.sites import SiteFunction, site_function
 
+MOST_AT_ONCE = 64  # members of a solve: as many numbers a vector of numbers has
+
 
 class Dirac(Applications):
     """A Dirac operator D of links `U` (a `GaugeField` or a list of one field per direction) on fields of `element`: an element, or a
@@ -186,16 +188,26 @@ class Dirac(Applications):
         on_solution: Callable[[Any], None] | None = None,
         **options: Any,
     ) -> Field:
-        """S with D S = source, all members of the source's batch at once: `jali.solve(D, source, tolerance, **options).x`.
+        """S with D S = source, all members of the source's batch at once, up to 64: `jali.solve(D, source, tolerance, **options).x`.
 
         `jali.hadrons` has sources and what is made of propagators. `on_solution` is called with what `jali.solve` returns, which has residuals and their
         histories. Raises LayoutError for a source that does not fit, SolverError where a solve does not converge, on every rank.
         """
         self._check(source)
-        found = jali.solve(self, source, tolerance, **options)
-        if on_solution is not None:
-            on_solution(found)
-        return found.x
+        count = source.batch or 0
+        if count <= MOST_AT_ONCE:
+            found = jali.solve(self, source, tolerance, **options)
+            if on_solution is not None:
+                on_solution(found)
+            return found.x
+        S = source.like()
+        for first in range(0, count, MOST_AT_ONCE):
+            chosen = slice(first, min(first + MOST_AT_ONCE, count))
+            part = self.propagator(
+                source.members[chosen].copy(), tolerance, on_solution=on_solution, **options
+            )
+            S.members[chosen].assign(part)
+        return S
 
     # ---- in another format -------------------------------------------------------------------------------
 

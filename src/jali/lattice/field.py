@@ -313,6 +313,15 @@ class Field(FieldArithmetic):
         there, or cannot be a field of their own (see `Field`)."""
         return self.like(over=over).assign(self)
 
+    @property
+    def has_colours(self) -> bool:
+        """Whether its sites of one colour can be a field of their own: no direction that goes on across its edge has an odd extent."""
+        try:
+            colour_of_field(EVEN, self.lattice, self.boundary.conditions)
+        except LayoutError:
+            return False
+        return True
+
     def split(self) -> tuple[Field, Field]:
         """`on(EVEN)` and `on(ODD)`, which `jali.join` puts together again."""
         return self.on(EVEN), self.on(ODD)

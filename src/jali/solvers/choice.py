@@ -72,7 +72,7 @@ class Form:
             self.S, self.kind = self.A, facts["kind"]
             return
         if not facts["even_odd"]:
-            raise Impossible("the operator has no even-odd forms")
+            raise Impossible("the operator has no even-odd forms, or an extent of the lattice is odd")
         try:
             self.S = self.A.even_odd(form="symmetric" if form == "symmetric" else "asymmetric")
         except JaliError as error:

@@ -116,7 +116,8 @@ class Facts:
         return max((ranks.size for ranks in self.vectors.ranks(self.b)), default=1)
 
     def _find_even_odd(self) -> bool:
-        return is_operator(self.A) and callable(getattr(self.A, "even_odd", None))
+        has = is_operator(self.A) and callable(getattr(self.A, "even_odd", None))
+        return has and bool(getattr(self.b, "has_colours", True))
 
     def _find_few_bits(self) -> bool:
         has = callable(getattr(self.owner, "in_format", None))
