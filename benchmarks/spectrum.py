@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +95,25 @@ def compared(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]
     return np.asarray(found.value), np.asarray(found.error), chi2, float(stats.chi2.sf(chi2, len(d)))
 
 
-def ensemble(lattice: Lattice, count: int, callback: Callable[[int, GaugeField], None]) -> None:
-    """`count` configurations, an equal number of each chain, in turn."""
-    for number, seed in enumerate(SEEDS):
+def ensemble(
+    lattice: Lattice, count: int, callback: Callable[[GaugeField], None], seeds: Sequence[int] = SEEDS
+) -> None:
+    """`count` configurations, as many of each chain, one chain after the other."""
+    for number, seed in enumerate(seeds):
         U, rng = GaugeField(lattice, SU(3)).cold_start(), Random(seed=seed)
-        here = len(range(number, count, len(SEEDS)))
+        here = len(range(number, count, len(seeds)))
         for k in range(here):
             for _ in range(THERMALISATION if k == 0 else SEPARATION):
                 sweep(U, BETA, rng, heatbath=1, overrelaxation=4)
             U.reunitarise()
-            callback(number, U)
+            callback(U)
 
 
 def quenched(options: argparse.Namespace) -> None:
     lattice = Lattice(*EXTENTS, device=options.device)
     samples: list[np.ndarray] = []
     begun = time.monotonic()
-    ensemble(lattice, options.configurations, lambda _, U: samples.append(numbers_of(U)))
+    ensemble(lattice, options.configurations, lambda U: samples.append(numbers_of(U)))
     if options.save:
         np.save(options.save, np.array(samples))
     values, errors, chi2, p = compared(np.array(samples))

@@ -156,6 +156,8 @@ def said(value: Any) -> str:
             return f"`{text}`"
         assert not isinstance(value, PLAIN)
         return f"{len(value)} of: {said(type(next(iter(value))))}"
+    if isinstance(value, dict):
+        return f"A table: {', '.join(f'`{name}`' for name in value)}."
     found = of_core(value)
     text = (found[1] if found else inspect.getdoc(value)) or ""
     if dataclasses.is_dataclass(value) and text.startswith(f"{getattr(value, '__name__', '')}("):

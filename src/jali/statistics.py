@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jali.amounts import counted
 from jali.errors import ParameterError
 from jali.files import shown, value_shown
 
@@ -315,7 +316,7 @@ def jackknife(f: Callable[..., ArrayLike], data: ArrayLike, bin_size: int = 1) -
         raise ParameterError(f"the jackknife takes a function of means, not {value_shown(f)}")
     if bin_size < 1 or len(x) // bin_size < 2:
         raise ParameterError(
-            f"bins of {bin_size} from {len(x)} measurements: the jackknife needs 2 bins or more, "
+            f"bins of {bin_size} from {counted(len(x), 'measurement')}: the jackknife needs 2 bins or more, "
             f"so use a bin size from 1 to {len(x) // 2}"
         )
     bins = _bins(x, bin_size)
@@ -521,7 +522,7 @@ def _checked(series: ArrayLike, least: int, dimensions: int | None = 1) -> Float
         expected = {None: "(n, ...)", 1: "(n,)"}.get(dimensions, "(n, k)")
         raise ParameterError(f"the series has shape {x.shape}; one of shape {expected} is needed")
     if len(x) < least:
-        raise ParameterError(f"the series has {len(x)} measurements; at least {least} needed")
+        raise ParameterError(f"the series has {counted(len(x), 'measurement')}; at least {least} needed")
     finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
     if not finite.all():
         first = int(np.argmin(finite))

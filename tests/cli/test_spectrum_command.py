@@ -94,9 +94,9 @@ def test_means_masses_and_files_are_those_of_the_library(ensemble, tmp_path, cap
     assert of_channel["pion", "1,0,0"]["mass"] > of_channel["pion", "0,0,0"]["mass"]
     assert of_channel["rho", "0,0,0"]["mass"] >= of_channel["pion", "0,0,0"]["mass"]
     assert sorted(p.name for p in out.iterdir()) == [
-        "configurations",
         "parameters.json",
         "report.html",
+        "results",
         "spectrum.json",
     ]
     assert json.loads((out / "spectrum.json").read_text())["masses"] == found["masses"]
@@ -147,7 +147,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(ensemble, tmp_path):
     words = [*ensemble, *WILSON, "--sources", 2, "--output"]
     run_jali("spectrum", *words, whole)
     with running("spectrum", *words, killed) as process:
-        results = killed / "configurations"
+        results = killed / "results"
         wait_for(lambda: results.exists() and any(results.glob("*.json")), process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -184,12 +184,17 @@ def test_configurations_that_are_known_are_not_solved_for_again(ensemble, tmp_pa
         ((*WILSON, "--momenta", "1,0"), "a momentum is 3 whole numbers"),
         ((*WILSON, "--sources", 7), "7 sources are spread over 6 time slices"),
         ((*WILSON, "--sources", 0), "--sources 0 should be a positive number"),
-        ((*WILSON, "--tolerance", 0), "--tolerance 0 should be a positive number"),
-        ((*WILSON, "--bin", 2), "--bin 2 is more than the 1 configuration"),
-        ((*WILSON, "--window", "1,9"), "9"),
-        ((*WILSON, "--window", "2,2"), "has 1 points for 2 parameters"),
+        ((*WILSON, "--tolerance", 0), "--tolerance 0 should be a number between 0 and 1"),
+        ((*WILSON, "--bin", 2), "--bin 2 should be a number from 1 to that of the configurations, 1"),
+        ((*WILSON, "--window", "1,9"), "--window 1,9 should be two slices from 0 to 5"),
+        ((*WILSON, "--window", "2,2"), "the first before the last"),
         ((*WILSON, "--smear-links", "hyp:1"), "--smear-links are those of --smear-source"),
         ((*WILSON, "--smear-source", "3.0,2"), "takes at least"),
+        ((*WILSON, "--source", "Z4", "--momenta", "1,0,0"), "--momenta are those of point sources"),
+        ((*WILSON, "--momenta", "1,0,0", "-3,0,0"), "the momentum -3,0,0 is there already"),
+        (("--operator", "wilson", "--kappa", "nan"), "kappa of the operator wilson is a finite number"),
+        (("--operator", "wilson", "--kappa", -1), "kappa is a number between 0 and 1, not -1"),
+        (("--operator", "twisted-mass", "--kappa", 0.1), "needs its mu: --mu"),
     ],
 )
 def test_bad_options_are_said_on_every_rank(words, said, ranks, ensemble, tmp_path, capsys):
@@ -204,9 +209,7 @@ def test_other_parameters_in_a_folder_are_refused_and_nothing_is_lost(ensemble, 
     assert jali_here("spectrum", ensemble[0], *WILSON, "--output", out) == 0
     before = bytes_of(out)
     assert jali_here("spectrum", ensemble[0], "--operator", "wilson", "--kappa", 0.12, "--output", out) == 2
-    assert (
-        'has results of numbers {"kappa": 0.13}, and these are of {"kappa": 0.12}' in capsys.readouterr().err
-    )
+    assert "has results of numbers kappa 0.13, and these are of 0.12" in capsys.readouterr().err
     assert bytes_of(out) == before
 
 
@@ -224,7 +227,7 @@ def test_a_fault_of_one_configuration_leaves_the_others(ensemble, tmp_path, caps
     assert "other.ildg has 3 colours on 4 x 4 x 4 x 6, and" in err
     assert "group.ildg has 2 colours" in err
     assert "none.ildg: No such file" in err
-    assert len(list((out / "configurations").iterdir())) == 2
+    assert len(list((out / "results").iterdir())) == 2
     assert jali_here("spectrum", ensemble[0], ensemble[0], *WILSON, "--output", out) == 2
     assert "a configuration counts once" in capsys.readouterr().err
 
@@ -248,13 +251,95 @@ def test_a_solve_that_does_not_converge_names_the_configuration_and_three_end_th
     assert len(tried) == 3
 
 
-def test_a_result_that_is_damaged_is_named(ensemble, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "change", [lambda text: text[:100], lambda text: text.replace("0.", "1.", 1), lambda text: "[" * 10**5]
+)
+def test_a_result_that_is_damaged_is_named(change, ensemble, tmp_path, capsys):
     out = tmp_path / "out"
     assert jali_here("spectrum", ensemble[0], *WILSON, "--output", out) == 0
-    (result,) = (out / "configurations").iterdir()
-    result.write_text(result.read_text()[:100])
+    (result,) = (out / "results").iterdir()
+    result.write_text(change(result.read_text()))
     assert jali_here("spectrum", ensemble[0], *WILSON, "--output", out) == 2
-    assert "is no result of jali spectrum: remove it" in capsys.readouterr().err
+    assert (
+        "is no result of jali spectrum with these parameters, or was changed: remove it"
+        in capsys.readouterr().err
+    )
+
+
+def test_results_of_other_parameters_are_refused_without_the_file_that_has_them(ensemble, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert jali_here("spectrum", ensemble[0], *WILSON, "--output", out) == 0
+    (out / "parameters.json").unlink()
+    assert jali_here("spectrum", ensemble[0], "--operator", "wilson", "--kappa", 0.12, "--output", out) == 2
+    assert "has results and no parameters.json" in capsys.readouterr().err
+
+
+def test_a_refused_command_leaves_a_folder_for_the_corrected_one(ensemble, tmp_path):
+    out = tmp_path / "out"
+    assert jali_here("spectrum", ensemble[0], *WILSON, "--at", "0,0,0,9", "--output", out) == 2
+    assert jali_here("spectrum", ensemble[0], *WILSON, "--at", "0,0,0,5", "--output", out) == 0
+    assert jali_here("spectrum", *ensemble[:2], *WILSON, "--at", "0,0,0,5", "--output", out) == 0
+
+
+def test_a_folder_of_something_else_is_not_written(ensemble, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.html").write_text("theirs")
+    for name, said in (
+        ("run", "holds report.html, which jali spectrum has not written"),
+        ("", "names a folder"),
+    ):
+        words = ["--output", str(tmp_path / name) if name else ""]
+        assert jali_here("spectrum", ensemble[0], *WILSON, *words) == 2
+        assert said in capsys.readouterr().err
+    assert (tmp_path / "run" / "report.html").read_text() == "theirs"
+
+
+def test_one_configuration_in_two_formats_counts_once(ensemble, tmp_path, capsys):
+    copy = tmp_path / "copy.npy"
+    GaugeField.from_file(ensemble[0]).save(copy)
+    assert jali_here("spectrum", ensemble[0], copy, *WILSON, "--output", tmp_path / "out") == 2
+    assert "and one pion: a configuration counts once" in capsys.readouterr().err
+
+
+def test_the_nucleon_is_averaged_with_the_sign_of_its_boundary(ensemble, tmp_path, capsys):
+    """What comes back across the edge of time has the sign of three quarks: both halves agree within what the gauge field makes of them."""
+    for boundary in ("antiperiodic", "periodic"):
+        words = ["--boundary", boundary, "--sources", 2, "--output", tmp_path / boundary]
+        found = spectrum(capsys, *ensemble[:3], *WILSON, *words)
+        (nucleon,) = [one for one in found["masses"] if one["channel"] == "nucleon"]
+        one = np.mean(
+            [
+                [source["correlators"]["nucleon"]["0,0,0"] for source in result["sources"]]
+                for result in found["configurations"]
+            ],
+            axis=(0, 1),
+        )
+        assert np.allclose(nucleon["correlator"][1:3], one[1:3], rtol=0.3)
+
+
+def test_open_links_and_few_slices_are_refused_and_a_lattice_without_nucleon_is_measured(tmp_path, capsys):
+    open_links = GaugeField(jali.Lattice(2, 2, 2, 4), SU(3), boundary={3: "open"}).hot_start(seed=1)
+    open_links.save(tmp_path / "open.npy")
+    assert jali_here("spectrum", tmp_path / "open.npy", *WILSON, "--output", tmp_path / "o") == 2
+    assert "the links are open in time" in capsys.readouterr().err
+    few = configuration(tmp_path / "few.ildg", 1, 2, (2, 2, 2, 2))
+    assert jali_here("spectrum", few, *WILSON, "--output", tmp_path / "f") == 2
+    assert "a mass takes 3 time slices at least" in capsys.readouterr().err
+    GaugeField(jali.Lattice(2, 2, 3), SU(3)).hot_start(seed=1).save(tmp_path / "three.npy")
+    found = spectrum(
+        capsys, tmp_path / "three.npy", "--operator", "wilson", "--mass", 1, "--output", tmp_path / "t"
+    )
+    assert "nucleon" not in {one["channel"] for one in found["masses"]}
+    assert len(found["configurations"][0]["sources"]) == 3
+
+
+def test_a_window_that_fits_one_channel_alone_keeps_the_others(ensemble, tmp_path, capsys):
+    words = ["--operator", "staggered", "--mass", 0.3, "--window", "1,3", "--output", tmp_path / "out"]
+    found = spectrum(capsys, *ensemble, *words)
+    masses = {one["channel"]: one for one in found["masses"]}
+    assert masses["pion"]["method"] == "fit from 1 to 3"
+    assert masses["vector"]["mass"] is None
+    assert "no fit from 1 to 3: " in masses["vector"]["method"]
 
 
 # ---- invert ----------------------------------------------------------------------------------------------
@@ -278,8 +363,10 @@ def test_the_usual_name_says_operator_and_mass_and_bad_input_writes_nothing(
     ensemble, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert jali_here("invert", ensemble[0], "--operator", "staggered", "--mass", 0.4) == 0
-    assert [p.name for p in tmp_path.iterdir()] == ["1.ildg-staggered-mass0.4.prop"]
+    (tmp_path / "ü 1.ildg").write_bytes(ensemble[0].read_bytes())
+    assert jali_here("invert", "ü 1.ildg", "--operator", "staggered", "--mass", 0.4) == 0
+    (tmp_path / "ü 1.ildg").unlink()
+    assert [p.name for p in tmp_path.iterdir()] == ["ü 1.ildg-staggered-mass0.4.prop"]
     assert jali_here("invert", ensemble[0], *WILSON, "--at", "9,0,0,0", "--output", "none.prop") == 2
     assert jali_here("invert", ensemble[0], *WILSON, "--output", "none.unknown") == 2
     assert "none.unknown" in capsys.readouterr().err

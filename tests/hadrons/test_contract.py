@@ -145,8 +145,8 @@ WRONG = [
         LayoutError,
         "s counts 4 in operand 0 and 3 in operand 1|c counts 3 in operand 0 and 4 in",
     ),
-    ("xksc,xksc->", 2, {"conjugate": [2]}, ParameterError, r"from 0 to 1, not \[2\]"),
-    ("xksc,xksc->", 2, {"conjugate": "0"}, ParameterError, "from 0 to 1, not '0'"),
+    ("xksc,xksc->", 2, {"conjugate": [2]}, ParameterError, r"from 0 to 1, each once, not \[2\]"),
+    ("xksc,xksc->", 2, {"conjugate": "0"}, ParameterError, "from 0 to 1, each once, not '0'"),
     ("xksc,xksc->", 2, {"conjugate": [True]}, ParameterError, "from 0 to 1"),
 ]
 

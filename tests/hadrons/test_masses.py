@@ -331,10 +331,74 @@ def test_a_fit_writes_itself_and_becomes_json() -> None:
     assert exact.as_dict()["p_value"] is None
 
 
-def test_a_start_finds_the_minimum_of_the_grid() -> None:
-    found = fit_correlator(DATA, (1, 12), states=2)
-    started = fit_correlator(DATA, (1, 12), states=2, start=(0.3, 2.0))
+@pytest.mark.parametrize("start", [(0.3, 2.0), (0.01, 0.02)])
+def test_a_start_finds_the_minimum_of_the_grid(start: tuple[float, float]) -> None:
+    found = fit_correlator(DATA[:80], (1, 12), states=2)
+    started = fit_correlator(DATA[:80], (1, 12), states=2, start=start)
     assert (np.abs(started.values - found.values) < 1e-5 * found.errors).all()
+
+
+@pytest.mark.parametrize("start", [(0.2, 1.0), (0.1, 0.5), (50.0, 60.0), (50.0,)])
+def test_a_start_that_leads_nowhere_gives_way_to_the_grid(start: tuple[float, ...]) -> None:
+    C = ensemble(np.exp(-0.3 * t) - 0.6 * np.exp(-0.9 * t), 70, 1e-4, seed=5)
+    found = fit_correlator(C, (0, 12), form="exp", states=len(start))
+    started = fit_correlator(C, (0, 12), form="exp", states=len(start), start=start)
+    assert (np.abs(started.values - found.values) < 1e-4 * found.errors).all()
+
+
+def test_a_start_is_not_blamed_on_data_that_determine_nothing() -> None:
+    with pytest.raises(ParameterError, match="use states=1") as refusal:
+        fit_correlator(around(state(0.5, 2.0)), (1, 12), states=2)
+    with pytest.raises(ParameterError) as started:
+        fit_correlator(around(state(0.5, 2.0)), (1, 12), states=2, start=(0.1, 0.2))
+    assert str(started.value) == str(refusal.value)
+
+
+@pytest.mark.parametrize("power", [-1000, 600, 1015])
+def test_powers_of_two_of_any_size_change_nothing_but_units(power: int) -> None:
+    few = DATA[:50]
+    huge = np.ldexp(few, power)
+    found, scaled = fit_correlator(few, (8, 12)), fit_correlator(huge, (8, 12))
+    np.testing.assert_array_equal(scaled.mass_samples, found.mass_samples)
+    np.testing.assert_array_equal(scaled.amplitudes, np.ldexp(found.amplitudes, power))
+    np.testing.assert_array_equal(scaled.amplitude_errors, np.ldexp(found.amplitude_errors, power))
+    assert (scaled.chi2, scaled.chi2_expected) == (found.chi2, found.chi2_expected)
+    np.testing.assert_array_equal(fold(huge), np.ldexp(fold(few), power))
+    for kind in ("arccosh", "cosh"):
+        np.testing.assert_array_equal(effective_mass(huge, kind).error, effective_mass(few, kind).error)
+
+
+def test_a_huge_slice_outside_the_window_changes_nothing() -> None:
+    contact = DATA[:50].copy()
+    contact[:, 0] *= 2.0**1010
+    found, beside = fit_correlator(DATA[:50], (8, 12)), fit_correlator(contact, (8, 12))
+    np.testing.assert_allclose(beside.values, found.values, rtol=1e-9)
+    np.testing.assert_allclose(beside.errors, found.errors, rtol=1e-9)
+
+
+def test_sizes_that_gvar_cannot_square_are_refused() -> None:
+    pytest.importorskip("gvar")
+    for power, size in ((1000, "large"), (-1000, "small"), (-1060, "small")):
+        for what in (np.ldexp(DATA[:50], power), fit_correlator(np.ldexp(DATA[:50], power), (8, 12))):
+            with pytest.raises(ParameterError, match=f"so {size} that their squares .* by a power of 2"):
+                to_gvar(what)
+
+
+def test_a_plateau_of_a_folded_odd_correlator_ends_before_its_middle() -> None:
+    odd = ensemble(state(0.5, 2.0, -1), 60, 0.02, seed=3)
+    found = plateau(fold(odd, -1), form="sinh", first=6)
+    assert {fit.window[1] for fit in found.fits} == {11}
+    assert abs(found.mass - 0.5) < 4 * found.error
+    assert plateau(odd[:, :23], form="sinh", first=8).best.window[1] == 11
+
+
+def test_arrays_without_masked_entries_are_taken() -> None:
+    np.testing.assert_array_equal(fold(np.ma.array(DATA)), fold(DATA))
+
+
+def test_bins_leave_the_first_configurations_out() -> None:
+    found = fit_correlator(DATA[:103], (9, 12), bin_size=4)
+    np.testing.assert_array_equal(found.samples, fit_correlator(DATA[3:103], (9, 12), bin_size=4).samples)
 
 
 def test_gvar_has_means_and_covariances_of_correlators_and_fits() -> None:
@@ -376,6 +440,22 @@ FITS: dict[str, tuple[Callable[[], Fit], str]] = {
     "complex": (lambda: fit_correlator(DATA + 0j, (1, 12)), "is complex; take its real part"),
     "not finite": (lambda: fit_correlator(with_nan(DATA), (1, 12)), r"nan at index \(3, 5\)"),
     "text": (lambda: fit_correlator("pion", (1, 12)), "not an array of real numbers"),
+    "nothing at all": (lambda: fit_correlator(None, (1, 12)), "not an array of real numbers: None"),
+    "text of numbers": (lambda: fit_correlator([["1", "2"]], (0, 1)), "not an array of real numbers"),
+    "truth": (lambda: fit_correlator(DATA > 1, (1, 12)), "not an array of real numbers"),
+    "None within": (lambda: fit_correlator([[1.0, None]], (0, 1)), "not an array of real numbers"),
+    "masked": (
+        lambda: fit_correlator(np.ma.masked_less(DATA, DATA.min() * 1.0000001), (8, 12)),
+        "1 masked number, .* leave masked configurations out",
+    ),
+    "list of masked": (
+        lambda: fit_correlator([np.ma.array(DATA[0], mask=t == 3), *DATA[1:]], (8, 12)),
+        "leave masked configurations out",
+    ),
+    "window of a set": (lambda: fit_correlator(DATA, {3, 6}), r"a pair .*, not \{3, 6\}"),
+    "window of text": (lambda: fit_correlator(DATA, "36"), "a pair .*, not '36'"),
+    "window of pairs": (lambda: fit_correlator(DATA, ((1, 2), 3)), "whole numbers"),
+    "window of an array": (lambda: fit_correlator(DATA, np.array([[1, 2], [3, 4]])), "a pair"),
     "window outside": (lambda: fit_correlator(DATA, (5, 24)), "slices are 0 to 23"),
     "window before": (lambda: fit_correlator(DATA, (-1, 5)), "slices are 0 to 23"),
     "window turned": (lambda: fit_correlator(DATA, (9, 5)), "the first before the last"),
@@ -386,6 +466,12 @@ FITS: dict[str, tuple[Callable[[], Fit], str]] = {
         lambda: fit_correlator(DATA, (1, 12), bin_size=5),
         r"40 bins of 5 are too few .* needs 60, 5 a point; use correlated=False, .* at most 8 points",
     ),
+    "one point": (lambda: fit_correlator(DATA, (3, 3)), r"has 1 point for 2 parameters"),
+    "four bins": (
+        lambda: fit_correlator(DATA[:4], (8, 12)),
+        "4 bins of 1 are too few .* use correlated=False or a shrinkage$",
+    ),
+    "three bins of a correlated fit": (lambda: fit_correlator(DATA[:3], (8, 12)), "a fit needs 4 or more$"),
     "three bins": (
         lambda: fit_correlator(DATA[:3], (8, 12), correlated=False),
         "3 bins of 1 are too few for 5 points: a fit needs 4 or more",
@@ -429,6 +515,12 @@ FITS: dict[str, tuple[Callable[[], Fit], str]] = {
         lambda: fit_correlator(around(EXACT["staggered"][0]), (2, 12), form="staggered").curve(2.5),
         "whole t only",
     ),
+    "curve of nothing": (lambda: fit_correlator(DATA, (8, 12)).curve(None), "t is not an array of real"),
+    "curve of truth": (lambda: fit_correlator(DATA, (8, 12)).curve(True), "t is not an array of real"),
+    "curve of masked": (
+        lambda: fit_correlator(DATA, (8, 12)).curve(np.ma.masked_less([1, 2], 2)),
+        "t has 1 masked number, .* leave them out",
+    ),
     "curve nowhere": (lambda: fit_correlator(DATA, (8, 12)).curve(math.inf), "t is inf"),
 }
 
@@ -450,7 +542,19 @@ OTHERS: dict[str, tuple[Callable[[], Any], str]] = {
     "plateau outside": (lambda: plateau(DATA, last=24), "slices are 0 to 23"),
     "plateau of noise": (
         lambda: plateau(around(np.ones(T)), first=4),
-        "none of the 7 windows from 4 to 12 determines",
+        "of 7 windows from 4 to 12 none determines",
+    ),
+    "nothing at all": (lambda: effective_mass(None), "not an array of real numbers: None"),
+    "masked": (lambda: effective_mass(np.ma.masked_less(DATA, 0.1)), "leave masked configurations out"),
+    "masked, folded": (lambda: fold(np.ma.masked_less(DATA, 0.1)), "leave masked configurations out"),
+    "one configuration": (lambda: effective_mass(DATA[:1]), "1 measurement;"),
+    "bins of a fit": (
+        lambda: to_gvar(fit_correlator(DATA, (8, 12)), bin_size=0),
+        "bin_size is for correlators; the bins of a fit",
+    ),
+    "bins of a plateau": (
+        lambda: to_gvar(plateau(DATA, first=8), bin_size=2),
+        "bin_size is for correlators; the bins of a plateau",
     ),
     "gvar of one": (lambda: to_gvar(PION), r"\(configurations, T\) is needed"),
 }

@@ -193,7 +193,7 @@ def test_impossible_series_are_refused_with_the_reason(series, message):
 
 
 def test_one_measurement_has_no_autocorrelation_time():
-    with pytest.raises(ParameterError, match="1 measurements; at least 2"):
+    with pytest.raises(ParameterError, match="1 measurement; at least 2"):
         integrated_autocorrelation_time([1.0])
 
 

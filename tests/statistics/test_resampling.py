@@ -55,7 +55,7 @@ def test_binning_of_a_constant_series_has_no_error():
 
 
 def test_binning_refuses_what_has_no_spread():
-    with pytest.raises(ParameterError, match="1 measurements"):
+    with pytest.raises(ParameterError, match="1 measurement;"):
         binning([1.0])
     with pytest.raises(ParameterError, match="least_bins = 1"):
         binning([1.0, 2.0], least_bins=1)

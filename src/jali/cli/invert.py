@@ -13,9 +13,8 @@ import numpy as np
 from jali import comm
 from jali.amounts import time_text
 from jali.cli.configurations import add_source_arguments, load_configuration
-from jali.cli.operators import add_operator_arguments, numbers_given, operator_from
+from jali.cli.operators import add_operator_arguments, check_solve, numbers_given, operator_from
 from jali.cli.quark_sources import add_quark_source_arguments, quark_sources
-from jali.errors import ParameterError
 from jali.files import checked_path, shown
 from jali.gauge import plaquette
 from jali.hadrons import mesons, save_propagator, staggered_mesons
@@ -57,8 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     with together(ranks):
         numbers = numbers_given(arguments, "jali invert")
         sources = quark_sources(arguments)
-        if not arguments.tolerance > 0:
-            raise ParameterError(f"--tolerance {arguments.tolerance:g} should be a positive number")
+        check_solve(arguments)
         output = arguments.output or _usual_name(arguments.file, arguments.operator, numbers)
         checked_path(output)
     configuration = load_configuration(
@@ -85,7 +83,7 @@ def execute(arguments: argparse.Namespace) -> int:
     members = [one for found in solutions for one in getattr(found, "members", [found])]
     residual = max(one.residual for one in members)
     metadata = {
-        "configuration": os.path.basename(configuration.path.rstrip("/")),
+        "configuration": ascii(os.path.basename(configuration.path.rstrip("/")))[1:-1],
         "configuration_plaquette": f"{plaquette(U):.15g}",
         "operator": arguments.operator,
         **{name: f"{value:.17g}" for name, value in numbers.items()},

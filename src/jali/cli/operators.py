@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from collections.abc import Callable
 
 from jali.cli.options import numbers_argument
@@ -38,6 +40,7 @@ OPERATORS: dict[str, tuple[Callable[..., Dirac], tuple[str, ...], Numbers]] = {
 WITH_KAPPA = ("wilson", "clover", "twisted-mass", "twisted-clover")
 """Operators whose mass may be given by kappa, 1 / (2 mass + 8)."""
 QUARKS = tuple(name for name in OPERATORS if name != "laplace")
+NEGATIVE = re.compile(r"-[0-9.][-+0-9.,e]*")
 OPTIONS = ("mass", "kappa", "csw", "mu")  # numbers with an option of their own
 
 
@@ -55,13 +58,18 @@ def numbers_of(name: str | None, given: Numbers, command: str) -> Numbers:
     for word in needed:
         if word not in numbers and not (word == "mass" and by_kappa):
             kappa = " or --kappa" if word == "mass" and name in WITH_KAPPA else ""
-            option = f"--{word}" if word == "mass" else f"--numbers {word}=..."
+            option = f"--{word}" if word in OPTIONS else f"--numbers {word}=..."
             raise ParameterError(f"the operator {name} needs its {word}: {option}{kappa}")
     known = [*needed, *usual, *(["kappa"] if name in WITH_KAPPA else [])]
     if unknown := sorted(numbers.keys() - set(known)):
         raise ParameterError(
             f"the operator {name} has no {unknown[0]}; it has {', '.join(known) or 'no numbers'}"
         )
+    for word, value in numbers.items():
+        if not math.isfinite(value):
+            raise ParameterError(f"the {word} of the operator {name} is a finite number, not {value}")
+    if not 0 < numbers.get("kappa", 0.1) < 1:
+        raise ParameterError(f"kappa is a number between 0 and 1, not {numbers['kappa']:g}")
     if "Ls" in numbers and numbers["Ls"] == int(numbers["Ls"]):
         numbers["Ls"] = int(numbers["Ls"])
     return numbers
@@ -78,6 +86,7 @@ def add_operator_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--operator", required=True, metavar="NAME", choices=QUARKS, help=f"one of {', '.join(QUARKS)}"
     )
+    parser._negative_number_matcher = NEGATIVE  # lists of numbers may begin with one
     group.add_argument("--mass", type=float, metavar="M", help="bare mass")
     group.add_argument(
         "--kappa", type=float, metavar="K", help="in place of the mass: 1 / (2 mass + 8), of Wilson quarks"
@@ -99,3 +108,11 @@ def numbers_given(arguments: argparse.Namespace, command: str) -> Numbers:
     if twice := sorted(own.keys() & arguments.numbers.keys()):
         raise ParameterError(f"{twice[0]} is given by --{twice[0]} and by --numbers: give one of them")
     return numbers_of(arguments.operator, {**arguments.numbers, **own}, command)
+
+
+def check_solve(arguments: argparse.Namespace) -> None:
+    """Raises ParameterError for a `--tolerance` and an `--inner` that make no sense."""
+    if not 0 < arguments.tolerance < 1:
+        raise ParameterError(f"--tolerance {arguments.tolerance:g} should be a number between 0 and 1")
+    if arguments.inner == "":
+        raise ParameterError("--inner names a storage, such as fixed16, or none")

@@ -18,6 +18,7 @@ from jali.hadrons.sources import NOISES
 from jali.lattice import Field, Random
 
 KINDS = ("point", "wall", *NOISES)
+MOST = 10_000  # steps, and lattice spacings
 LINKS: dict[str, tuple[Callable[..., GaugeField], int]] = {
     "thin": (lambda U, directions: U, 0),
     "ape": (lambda U, alpha, steps, directions: ape_smear(U, alpha, int(steps), directions), 2),
@@ -39,10 +40,13 @@ class SourceChoice:
     smear_sink: tuple[float, int] | None
     smear_links: tuple[Any, ...]
     seed: int
+    usual_count: bool = False  # nobody asked for so many
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        found = asdict(self)
+        del found["usual_count"]
+        return found
 
     def check(self, extents: tuple[int, ...]) -> None:
         """Raises ParameterError where a lattice of these extents has no room for the sources."""
@@ -50,15 +54,17 @@ class SourceChoice:
 
     def places(self, extents: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The sites of the sources: the first one, others spread evenly over time, every second half a lattice away in space."""
-        first = checked_site(extents, self.at)
-        if self.count > extents[-1]:
-            raise ParameterError(
-                f"{self.count} sources are spread over {extents[-1]} time slices: --sources is at most as many"
-            )
+        first, count = checked_site(extents, self.at), self.count
+        if count > extents[-1]:
+            if not self.usual_count:
+                raise ParameterError(
+                    f"{count} sources are spread over {extents[-1]} time slices: --sources is at most as many"
+                )
+            count = extents[-1]
         found = []
-        for k in range(self.count):
+        for k in range(count):
             site = [(x + (k % 2) * (size // 2)) % size for x, size in zip(first, extents, strict=True)]
-            site[-1] = (first[-1] + k * extents[-1] // self.count) % extents[-1]
+            site[-1] = (first[-1] + k * extents[-1] // count) % extents[-1]
             found.append(tuple(site))
         return found
 
@@ -67,8 +73,8 @@ class SourceChoice:
         name, *numbers = self.smear_links
         return LINKS[name][0](U, *numbers, directions=U.lattice.directions[:-1])
 
-    def make(self, D: Dirac, links: GaugeField | None, site: tuple[int, ...], number: int) -> Field:
-        """Source number `number`, at the site; noise and walls are on its time slice."""
+    def make(self, D: Dirac, links: GaugeField | None, site: tuple[int, ...], stream: int) -> Field:
+        """A source at the site; noise and walls are on its time slice, and `stream` is that of the noise's random numbers."""
         last = D.lattice.ndim - 1
         open_edges = {mu: "open" for mu in D.links[0].boundary.open}
         boundary = {last: self.boundary} | open_edges
@@ -77,13 +83,18 @@ class SourceChoice:
         elif self.kind == "wall":
             b = wall_source(D, site[-1], boundary=boundary)
         else:
-            rng = Random(seed=self.seed, stream=number)
+            rng = Random(seed=self.seed, stream=stream)
             b = noise_source(D, rng, self.kind, time=site[-1], boundary=boundary)
         return b if self.smear is None else gaussian_smear(b, links, *self.smear)
 
     def sink(self, S: Field, links: GaugeField | None) -> Field:
         """The propagator with its sink smeared."""
         return S if self.smear_sink is None else gaussian_smear(S, links, *self.smear_sink)
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether its numbers are random."""
+        return self.kind in NOISES
 
     @property
     def smears(self) -> bool:
@@ -143,9 +154,10 @@ def add_quark_source_arguments(parser: argparse.ArgumentParser, several: bool) -
         )
 
 
-def quark_sources(arguments: argparse.Namespace, count: int = 1) -> SourceChoice:
-    """The sources of these options. Raises ParameterError for options without effect."""
-    sink = getattr(arguments, "smear_sink", None)
+def quark_sources(arguments: argparse.Namespace, usual: int = 1) -> SourceChoice:
+    """The sources of these options, `usual` of them unless the options say. Raises ParameterError for options without effect."""
+    sink, given = getattr(arguments, "smear_sink", None), getattr(arguments, "sources", None)
+    count = usual if given is None else given
     if arguments.smear_links != ("thin",) and arguments.smear_source is None and sink is None:
         raise ParameterError("--smear-links are those of --smear-source, which is not given")
     if count < 1:
@@ -161,6 +173,7 @@ def quark_sources(arguments: argparse.Namespace, count: int = 1) -> SourceChoice
         sink,
         arguments.smear_links,
         arguments.seed,
+        given is None,
     )
 
 
@@ -187,7 +200,7 @@ def smearing_argument(text: str) -> tuple[float, int]:
         found = float(width), int(steps)
     except ValueError:
         comma = ""
-    if not comma:
+    if not comma or not 0 < found[0] < MOST or not 0 < found[1] < MOST:
         raise argparse.ArgumentTypeError(
             f"{value_shown(text)} should be a width and a number of steps, for example 3.0,30"
         )
@@ -201,7 +214,8 @@ def links_argument(text: str) -> tuple[Any, ...]:
         numbers = tuple(float(part) for part in rest.split(",")) if rest else ()
     except ValueError:
         numbers = (0.0,) * 9
-    if name not in LINKS or len(numbers) != LINKS[name][1]:
+    sensible = all(0 < x < MOST for x in numbers) and all(x == int(x) for x in numbers[-1:])
+    if name not in LINKS or len(numbers) != LINKS[name][1] or not sensible:
         raise argparse.ArgumentTypeError(
             f"{value_shown(text)} should be thin, ape:ALPHA,STEPS, stout:RHO,STEPS or hyp:STEPS, for example stout:0.1,20"
         )

@@ -1,20 +1,18 @@
 """`jali spectrum`: quark propagators and hadron correlators of configurations, and their masses.
 
-What a configuration gives is written into a file of its own in the output folder as soon as it is known, named by the digest of the configuration's file. So the
-same command goes on after a kill, with more configurations too, and its results have the same bytes: they hold no times and no numbers of ranks.
+What a configuration gives is written into a file of its own in the output folder as soon as it is known (`spectrum_folder.py`). So the same command goes on after
+a kill, with more configurations too, and its results have the same bytes: they hold no times and no numbers of ranks.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import os
+import itertools
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +28,7 @@ from jali.cli.configurations import (
     sources_of,
 )
 from jali.cli.error_text import error_text, several
-from jali.cli.operators import add_operator_arguments, numbers_given, operator_from
-from jali.cli.options import make_folder
+from jali.cli.operators import add_operator_arguments, check_solve, numbers_given, operator_from
 from jali.cli.progress import StepProgress, clock
 from jali.cli.quark_sources import (
     SourceChoice,
@@ -39,11 +36,11 @@ from jali.cli.quark_sources import (
     momentum_argument,
     quark_sources,
 )
-from jali.cli.run_directory import lock_folder
+from jali.cli.spectrum_folder import REPORT, SUMMARY, ResultFolder, digest_of_file, document
 from jali.cli.spectrum_summary import Summary, render, summarise
 from jali.errors import FileFormatError, JaliError, ParameterError, SolverError
 from jali.fermions import Dirac
-from jali.files import read_bytes, shown
+from jali.files import shown, value_shown
 from jali.gauge import GaugeField, plaquette
 from jali.hadrons import GAMMAS, STAGGERED_MESONS, mesons, nucleon, staggered_mesons
 from jali.hadrons.places import checked_momenta
@@ -52,8 +49,8 @@ from jali.io.writing import write_file
 from jali.lattice import Field
 
 VERSION = 1
-PARAMETERS, RESULTS, SUMMARY, REPORT = "parameters.json", "configurations", "spectrum.json", "report.html"
-MOST_BYTES = 1 << 30  # of a result
+LEAST_SLICES = 3
+ROUNDING = 1e-5  # by which a configuration in 32 bits differs from itself in 64, and no two of an ensemble
 MOST_FAILURES = 3  # of solves, one configuration after the other, before the rest is left
 OF_A_SINGLE_ONE = 4  # sources, where one configuration has to give an error
 
@@ -100,9 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def window_argument(text: str) -> tuple[int, int]:
     """T1,T2."""
-    first, comma, last = text.partition(",")
-    if not (comma and first.isdigit() and last.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} should be two slices, for example 4,8")
+    if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{value_shown(text)} should be two slices, for example 4,8")
+    first, last = text.split(",")
     return int(first), int(last)
 
 
@@ -132,15 +129,20 @@ class Clock:
 class Measurement:
     """What is measured on each configuration, by these options."""
 
-    def __init__(self, arguments: argparse.Namespace, single: bool):
+    def __init__(self, arguments: argparse.Namespace, single: bool, stored: dict[str, Any] | None):
         self.numbers = numbers_given(arguments, "jali spectrum")
         self.operator = arguments.operator
-        count = arguments.sources
-        if count is None:
-            count = OF_A_SINGLE_ONE if single else 1
-        self.sources: SourceChoice = quark_sources(arguments, count)
+        usual = OF_A_SINGLE_ONE if single else 1
+        if stored is not None and isinstance(stored.get("sources"), dict):
+            usual = stored["sources"].get("count", usual)  # those that the folder has
+        self.sources: SourceChoice = quark_sources(arguments, usual)
         self.momenta = [tuple(p) for p in arguments.momenta]
-        self.tolerance, self.inner = arguments.tolerance, arguments.inner
+        self.tolerance, self.inner, self.window = arguments.tolerance, arguments.inner, arguments.window
+        check_solve(arguments)
+        if self.momenta and self.sources.kind != "point":
+            raise ParameterError(
+                f"--momenta are those of point sources: of {self.sources.kind} sources, whose quark and antiquark have no momentum together, all but zero vanish"
+            )
 
     def parameters(self) -> dict[str, Any]:
         """What results are of, as plain values; those of others are not taken."""
@@ -155,25 +157,46 @@ class Measurement:
         }
 
     def check(self, U: GaugeField) -> None:
-        """Raises ParameterError where sources or momenta do not fit the lattice."""
+        """Raises ParameterError where a lattice has no room for sources, momenta, windows or masses."""
         extents = U.lattice.extents
-        self.sources.check(extents)
-        checked_momenta(extents, self.momenta or None)
+        if U.lattice.ndim - 1 in U.open:
+            raise ParameterError(
+                'the links are open in time, and masses are fitted on a circle here: mesons(S) and fit_correlator(..., form="exp") are for open ones'
+            )
+        if extents[-1] < LEAST_SLICES:
+            raise ParameterError(
+                f"a mass takes {LEAST_SLICES} time slices at least, and there are {extents[-1]}; jali invert gives the propagator"
+            )
+        self.sources.places(extents)
+        once: set[tuple[int, ...]] = {(0,) * (len(extents) - 1)}
+        for p in checked_momenta(extents, self.momenta) if self.momenta else ():
+            turned = tuple(k % size for k, size in zip(p, extents, strict=False))
+            if turned in once:
+                raise ParameterError(
+                    f"the momentum {','.join(map(str, p))} is there already: zero always is, and momenta are counted up to the extents"
+                )
+            once.add(turned)
+        if self.window is not None and not 0 <= self.window[0] < self.window[1] < extents[-1]:
+            raise ParameterError(
+                f"--window {self.window[0]},{self.window[1]} should be two slices from 0 to {extents[-1] - 1}, the first before the last"
+            )
 
     def of(self, configuration: Configuration, digest: str, ticks: Clock, advance: Any) -> dict[str, Any]:
         """The results of a configuration, as plain values."""
         U = configuration.U
-        D: Dirac = operator_from(self.operator, self.numbers, U)
-        links = self.sources.links(U) if self.sources.smears else None
+        with raised_alike():
+            D: Dirac = operator_from(self.operator, self.numbers, U)
+            links = self.sources.links(U) if self.sources.smears else None
         found: list[dict[str, Any]] = []
+        stream = int(digest[:12], 16) << 8  # noise of its own
         for number, site in enumerate(self.sources.places(U.lattice.extents)):
-            with ticks.on("sources"):
-                b = self.sources.make(D, links, site, number)
+            with ticks.on("sources"), raised_alike():
+                b = self.sources.make(D, links, site, stream + number)
             solutions: list[Any] = []
             options = {} if self.inner is None else {"inner": self.inner}
-            with ticks.on("solves"):
+            with ticks.on("solves"), raised_alike():
                 S = D.propagator(b, self.tolerance, on_solution=solutions.append, **options)
-            with ticks.on("sinks"):
+            with ticks.on("sinks"), raised_alike():
                 S = self.sources.sink(S, links)
             with ticks.on("contractions"):
                 correlators = self._contract(S, site)
@@ -187,6 +210,11 @@ class Measurement:
             "plaquette": plaquette(U),
             "sources": found,
         }
+
+    def _has_nucleon(self, S: Field) -> bool:
+        """Three colours, in four dimensions; noise has no three quarks from one site, and the quarks of a twisted mass differ."""
+        fits = S.element.type.shape[0] == 3 and S.batch == 12 and S.lattice.ndim == 4
+        return fits and not self.sources.is_noise and not self.operator.startswith("twisted")
 
     def _contract(self, S: Field, site: tuple[int, ...]) -> dict[str, dict[str, list[float]]]:
         """Correlators by name and momentum, their real parts."""
@@ -208,7 +236,7 @@ class Measurement:
             for name in GAMMAS:
                 put(name, p, of_pairs.correlator(name, momentum=p))
             put("gtg5 g5", p, of_pairs.correlator("gtg5", "g5", p))
-        if S.element.type.shape[0] == 3 and S.batch == 12:
+        if self._has_nucleon(S):
             of_three = nucleon(S, momenta=momenta, origin=site)
             for p in momenta:
                 put("nucleon", p, of_three.correlator("+", p))
@@ -234,19 +262,27 @@ def execute(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     problems: list[Exception] = []
     sources = sources_of(arguments.files, ranks, problems)
+    early = [source for source in sources if not source.in_means]
+    sources = [source for source in sources if source.in_means]
+    if early and ranks.rank == 0:
+        print(
+            f"{counted(len(early), 'configuration')} of the thermalisation left out",
+            file=sys.stderr,
+            flush=True,
+        )
     with together(ranks):
-        if not (arguments.tolerance > 0):
-            raise ParameterError(f"--tolerance {arguments.tolerance:g} should be a positive number")
-        if arguments.bin < 1:
-            raise ParameterError(f"--bin {arguments.bin} should be a positive number")
-        measurement = Measurement(arguments, len(sources) == 1)
-    folder = Path(arguments.output)
-    with together(ranks):
-        if ranks.rank == 0:
-            make_folder("--output", folder / RESULTS)
-    with lock_folder(folder, ranks):
-        _agree(measurement.parameters(), folder, ranks)
-        results, ticks = _measure(sources, measurement, folder, arguments, ranks, problems)
+        if not 1 <= arguments.bin <= max(len(sources), 1):
+            raise ParameterError(
+                f"--bin {arguments.bin} should be a number from 1 to that of the configurations, {len(sources)}"
+            )
+        numbers_given(arguments, "jali spectrum")
+    ticks = Clock()
+    with ResultFolder.opened(arguments.output, ranks) as folder:
+        stored = folder.stored_parameters()
+        with together(ranks):
+            measurement = Measurement(arguments, len(sources) == 1, stored)
+        folder.agree(measurement.parameters(), stored)
+        results = _measure(sources, measurement, folder, arguments, ticks, problems)
         with together(ranks):
             if ranks.rank == 0 and results:
                 _conclude(results, measurement, folder, arguments)
@@ -260,19 +296,19 @@ def execute(arguments: argparse.Namespace) -> int:
 def _measure(
     sources: Sequence[Source],
     measurement: Measurement,
-    folder: Path,
+    folder: ResultFolder,
     arguments: argparse.Namespace,
-    ranks: comm.Communicator,
+    ticks: Clock,
     problems: list[Exception],
-) -> tuple[list[dict[str, Any]], Clock]:
+) -> list[dict[str, Any]]:
     """The results of all configurations that have them, new ones and those of the folder."""
-    ticks = Clock()
+    ranks, parameters = folder.ranks, measurement.parameters()
     show = StepProgress(sys.stderr) if ranks.rank == 0 else None
-    digests, kept = _kept(sources, folder, ranks, problems)
+    digests, kept = _kept(sources, folder, parameters, problems)
     missing = [k for k, digest in enumerate(digests) if digest and digest not in kept]
     if show and kept:
         show.say(
-            f"{counted(len(kept), 'configuration')} of {len(sources)} {'is' if len(kept) == 1 else 'are'} in {shown(str(folder))} already"
+            f"{counted(len(kept), 'configuration')} of {len(sources)} {'is' if len(kept) == 1 else 'are'} in {shown(str(folder.path))} already"
         )
     done, steps, failures = 0, len(missing) * measurement.sources.count, 0
 
@@ -298,7 +334,7 @@ def _measure(
                 configuration.require_header()
                 _check_alike(configuration, kept)
                 measurement.check(configuration.U)
-                result = measurement.of(configuration, digests[k], ticks, advance)
+            result = measurement.of(configuration, digests[k], ticks, advance)
         except SolverError as error:
             failures += 1
             problems.append(SolverError(f"{shown(source.path)}: {error}", getattr(error, "history", [])))
@@ -318,10 +354,11 @@ def _measure(
             continue
         failures = 0
         kept[digests[k]] = result
-        with together(ranks):
-            if ranks.rank == 0:
-                write_file(_result_path(folder, digests[k]), _document(result))
-    return [kept[digest] for digest in digests if digest in kept], ticks
+        folder.write(result, parameters)
+    results = [kept[digest] for digest in digests if digest in kept]
+    with together(ranks):
+        _check_different(results)
+    return results
 
 
 def _check_alike(configuration: Configuration, kept: dict[str, dict[str, Any]]) -> None:
@@ -336,112 +373,66 @@ def _check_alike(configuration: Configuration, kept: dict[str, dict[str, Any]]) 
         break
 
 
+def _check_different(results: Sequence[dict[str, Any]]) -> None:
+    """Raises ParameterError where two configurations are one, in another format or precision: to rounding they have one plaquette and one correlator."""
+    ordered = sorted(results, key=lambda result: result["plaquette"])
+    for one, other in itertools.pairwise(ordered):
+        first, second = (_pion_of(result) for result in (one, other))
+        if np.allclose([one["plaquette"], *first], [other["plaquette"], *second], rtol=ROUNDING, atol=0):
+            raise ParameterError(
+                f"{shown(one['file'])} and {shown(other['file'])} have one plaquette, {one['plaquette']:.9f}, and one pion: a configuration counts once"
+            )
+
+
+def _pion_of(result: dict[str, Any]) -> list[float]:
+    """The pion's correlator from the first source."""
+    correlators = result["sources"][0]["correlators"]
+    return list(next(iter(correlators["g5" if "g5" in correlators else "pion"].values())))
+
+
 def _kept(
-    sources: Sequence[Source], folder: Path, ranks: comm.Communicator, problems: list[Exception]
+    sources: Sequence[Source], folder: ResultFolder, parameters: dict[str, Any], problems: list[Exception]
 ) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Digests of the files, empty for those that cannot be read, and the results that the folder has of them."""
+    ranks = folder.ranks
     digests: list[str] = []
     kept: dict[str, dict[str, Any]] = {}
     for source in sources:
         try:
             with raised_alike(), together(ranks):
-                digest = _digest(source.path) if ranks.rank == 0 else ""
-            digest = ranks.broadcast_bytes(digest.encode(), 0).decode()
-            if digest in digests:
-                raise ParameterError(
-                    f"{shown(source.path)} is {shown(sources[digests.index(digest)].path)}: a configuration counts once"
-                )
-            with raised_alike(), together(ranks):
-                result = _read_result(folder, digest) if ranks.rank == 0 else None
-            text = ranks.broadcast_bytes(json.dumps(result).encode(), 0)
-            if (found := json.loads(text)) is not None:
-                kept[digest] = found
-        except ParameterError:
-            raise
+                digest = digest_of_file(source.path) if ranks.rank == 0 else ""
         except (JaliError, OSError) as error:
             keep_fault(error, problems)
-            digest = ""
+            digests.append("")
+            continue
+        digest = ranks.broadcast_bytes(digest.encode(), 0).decode()
+        if digest in digests:
+            raise ParameterError(
+                f"{shown(source.path)} is {shown(sources[digests.index(digest)].path)}: a configuration counts once"
+            )
         digests.append(digest)
+        if (found := folder.read(digest, parameters)) is not None:
+            kept[digest] = found
     return digests, kept
 
 
-def _digest(path: str) -> str:
-    """SHA-256 of a file; of a folder of its files' names and contents."""
-    total = hashlib.sha256()
-    if os.path.isdir(path):
-        for folder, names, files in sorted(os.walk(path)):
-            names.sort()
-            for name in sorted(files):
-                total.update(
-                    os.path.relpath(os.path.join(folder, name), path).encode("utf-8", "surrogateescape")
-                )
-                _take(total, os.path.join(folder, name))
-    else:
-        _take(total, path)
-    return total.hexdigest()[:16]
-
-
-def _take(total: Any, path: str) -> None:
-    with open(path, "rb") as file:
-        while block := file.read(1 << 22):
-            total.update(block)
-
-
-def _result_path(folder: Path, digest: str) -> Path:
-    return folder / RESULTS / f"{digest}.json"
-
-
-def _read_result(folder: Path, digest: str) -> dict[str, Any] | None:
-    path = _result_path(folder, digest)
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(read_bytes(path, MOST_BYTES, "a result"))
-        if found["digest"] != digest or not found["sources"]:
-            raise KeyError("digest")
-    except (ValueError, KeyError, TypeError):
-        raise FileFormatError(
-            f"{shown(str(path))} is no result of jali spectrum: remove it, and its configuration is measured again"
-        ) from None
-    return dict(found)
-
-
-def _agree(parameters: dict[str, Any], folder: Path, ranks: comm.Communicator) -> None:
-    """Writes the parameters of a new folder, and compares them with those of one that has results."""
-    with together(ranks):
-        if ranks.rank != 0:
-            return
-        path = folder / PARAMETERS
-        if not path.exists():
-            write_file(path, _document(parameters))
-            return
-        try:
-            before = dict(json.loads(read_bytes(path, MOST_BYTES, "the parameters")))
-        except (ValueError, TypeError):
-            raise FileFormatError(f"{shown(str(path))} is not what jali spectrum writes") from None
-        now = json.loads(_document(parameters))
-        for name in now:
-            if before.get(name) != now[name]:
-                raise ParameterError(
-                    f"{shown(str(folder))} has results of {name} {json.dumps(before.get(name))}, and these are of {json.dumps(now[name])}: give another --output"
-                )
-
-
 def _conclude(
-    results: list[dict[str, Any]], measurement: Measurement, folder: Path, arguments: argparse.Namespace
+    results: list[dict[str, Any]],
+    measurement: Measurement,
+    folder: ResultFolder,
+    arguments: argparse.Namespace,
 ) -> None:
     """Masses, files and the report, on the first rank."""
     from jali.cli.spectrum_report import write_report
 
-    parameters = json.loads(read_bytes(folder / PARAMETERS, MOST_BYTES, "the parameters"))
-    found: Summary = summarise(results, parameters, arguments.bin, arguments.window)
-    write_file(folder / SUMMARY, _document(found.as_dict()))
-    write_report(folder / REPORT, found, results)
+    found: Summary = summarise(results, measurement.parameters(), arguments.bin, arguments.window)
+    write_file(folder.path / SUMMARY, document(found.as_dict()))
+    write_report(folder.path / REPORT, found, results)
     if arguments.json:
-        print(_document({**found.as_dict(), "configurations": results}).decode(), end="", flush=True)
+        print(document({**found.as_dict(), "configurations": results}).decode(), end="", flush=True)
     else:
         print(render(found), flush=True)
-        print(f"report {shown(str(folder / REPORT))}", file=sys.stderr, flush=True)
+        print(f"report {shown(str(folder.path / REPORT))}", file=sys.stderr, flush=True)
 
 
 def _raise(problems: list[Exception]) -> None:
@@ -452,8 +443,3 @@ def _raise(problems: list[Exception]) -> None:
         raise SolverError("; ".join(map(error_text, problems)), [])
     if problems:
         raise several(problems)
-
-
-def _document(values: dict[str, Any]) -> bytes:
-    """JSON, the same bytes for the same values."""
-    return (json.dumps(values, indent=1, allow_nan=False) + "\n").encode()

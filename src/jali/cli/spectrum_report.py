@@ -18,6 +18,7 @@ from jali.amounts import counted
 from jali.cli.html_page import inline, page, table
 from jali.cli.report_plots import BAND, CARD, DATA, MEAN, STYLE, WIDE
 from jali.cli.spectrum_summary import Found, Summary
+from jali.files import shown
 from jali.hadrons.masses import Fit, Plateau
 from jali.io.writing import write_file
 from jali.statistics import format_value
@@ -135,7 +136,7 @@ def _page(summary: Summary, results: Sequence[dict[str, Any]]) -> str:
         ("configuration", "plaquette", "sources", "iterations, most", "largest residual"),
         [
             (
-                result["file"],
+                shown(result["file"]),
                 f"{result['plaquette']:.10f}",
                 " ".join("(" + ",".join(map(str, source["at"])) + ")" for source in result["sources"]),
                 str(max(max(source["iterations"]) for source in result["sources"])),

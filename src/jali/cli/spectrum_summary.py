@@ -34,12 +34,16 @@ def _sum(*names: str) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
     return lambda found: np.sum([found[name] for name in names], axis=0)
 
 
-def _nucleon(found: dict[str, np.ndarray]) -> np.ndarray:
-    """C_+(t) and -C_-(T - t), the same nucleon forwards and backwards: across the edge three antiperiodic quarks change the sign."""
-    forwards, backwards = found["nucleon"], found["nucleon backwards"]
-    mean = forwards.copy()
-    mean[1:] = (forwards[1:] - backwards[:0:-1]) / 2
-    return mean
+def _nucleon(sign: int) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
+    """The mean of C_+(t) and of the same nucleon backwards, C_-(T - t) times the sign that three quarks get across the edge of time."""
+
+    def take(found: dict[str, np.ndarray]) -> np.ndarray:
+        forwards, backwards = found["nucleon"], found["nucleon backwards"]
+        mean = forwards.copy()
+        mean[1:] = (forwards[1:] + sign * backwards[:0:-1]) / 2
+        return mean
+
+    return take
 
 
 OF_SPINORS = (
@@ -48,7 +52,6 @@ OF_SPINORS = (
     Channel("scalar", _sum("1"), "cosh"),
     Channel("axial vector", _sum("gxg5", "gyg5", "gzg5"), "cosh"),
 )
-OF_THREE_COLOURS = (Channel("nucleon", _nucleon, "exp", None),)
 OF_STAGGERED = (
     Channel("pion", _sum("pion"), "cosh"),
     Channel("vector", _sum("vector"), "staggered"),
@@ -123,15 +126,21 @@ def summarise(
 ) -> Summary:
     """Means, effective masses and fits. Samples are configurations, means over their sources; of a single one its sources.
 
-    Raises ParameterError for bins that are larger than the number of configurations, and for a window outside of the lattice.
+    A channel without a fit has the reason in its place.
     """
+    with np.errstate(all="ignore"):
+        return _summarised(results, parameters, bin_size, window)
+
+
+def _summarised(
+    results: Sequence[dict[str, Any]],
+    parameters: dict[str, Any],
+    bin_size: int,
+    window: tuple[int, int] | None,
+) -> Summary:
     of_sources = len(results) == 1
     names = list(results[0]["sources"][0]["correlators"])
     momenta = list(results[0]["sources"][0]["correlators"][names[0]])
-    if bin_size > len(results):
-        raise ParameterError(
-            f"--bin {bin_size} is more than the {counted(len(results), 'configuration')} that there are"
-        )
 
     def samples(name: str, p: str) -> np.ndarray:
         each = np.array(
@@ -140,7 +149,9 @@ def summarise(
         return each[0] if of_sources else each.mean(axis=1)
 
     channels: tuple[Channel, ...] = OF_STAGGERED if "vector" in names else OF_SPINORS
-    channels += OF_THREE_COLOURS if "nucleon" in names else ()
+    if "nucleon" in names:
+        sign = -1 if parameters["sources"]["boundary"] == "antiperiodic" else 1
+        channels += (Channel("nucleon", _nucleon(sign), "exp", None),)
     found = []
     for p in momenta:
         correlators = {name: samples(name, p) for name in names}
@@ -183,7 +194,10 @@ def _mass(
     last = extent // 2 if channel.sign is not None else max(extent // 2 - 1, 1)
     if window is not None:
         correlated = bins >= BINS_PER_POINT * (window[1] - window[0] + 1)
-        fit = fit_correlator(C, window, form=form, correlated=correlated, bin_size=bin_size)
+        try:
+            fit = fit_correlator(C, window, form=form, correlated=correlated, bin_size=bin_size)
+        except JaliError as error:
+            return None, None, None, f"no fit from {window[0]} to {window[1]}: {error}"
         return fit.mass, _number(fit.mass_error), fit, f"fit from {window[0]} to {window[1]}"
     correlated = bins >= BINS_PER_POINT * last
     parameters = 4 if form == "staggered" else 2
@@ -249,6 +263,10 @@ def render(summary: Summary) -> str:
         + (f" in bins of {summary.bin_size}" if summary.bin_size > 1 else "")
     )
     lines = [what]
+    if summary.parameters["operator"].startswith("twisted"):
+        lines.append(
+            "  mesons of a twisted mass are charged, of the quarks with mu and -mu, and named by matrices that a twist rotates"
+        )
     for one in summary.channels:
         zero = set(one.momentum) <= set("0,")
         name = one.name if zero else f"{one.name} p = {one.momentum}"
@@ -262,6 +280,10 @@ def render(summary: Summary) -> str:
         middle = len(summary.pcac[0]) // 2
         value, error = summary.pcac[0][middle], summary.pcac[1][middle]
         lines.append(f"  {'PCAC mass':<28}{format_value(value, error):<16}  at t = {middle}")
+        if value < 0 and not abs(value) < 2 * error:
+            lines.append(
+                "  the PCAC mass is negative: kappa is beyond its critical value, and masses are none"
+            )
     return "\n".join(lines)
 
 

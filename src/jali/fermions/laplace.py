@@ -8,9 +8,11 @@ phases, are those of the field: see `jali.fermions.wilson`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
+from jali.codegen.directions import Direction
 from jali.codegen.types import Vector
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError
@@ -38,7 +40,8 @@ class Laplace(Dirac):
             )
         ndim = self.lattice.ndim
         try:
-            axes = [int(mu) for mu in (range(ndim) if directions is None else directions)]
+            given = range(ndim) if directions is None else directions
+            axes = [mu.axis if isinstance(mu, Direction) else operator.index(mu) for mu in given]
         except (TypeError, ValueError):
             axes = []
         if not axes or len(set(axes)) < len(axes) or not all(0 <= mu < ndim for mu in axes):

@@ -91,11 +91,11 @@ def _conjugated(conjugate: Any, count: int) -> tuple[int, ...]:
         numbers = tuple(conjugate)
     except TypeError:
         numbers = (conjugate,)
-    if not all(
+    if len(set(numbers)) < len(numbers) or not all(
         isinstance(k, int | np.integer) and not isinstance(k, bool) and 0 <= k < count for k in numbers
     ):
         raise ParameterError(
-            f"conjugate is a list of numbers of operands, from 0 to {count - 1}, not {value_shown(conjugate)}"
+            f"conjugate is a list of numbers of operands, from 0 to {count - 1}, each once, not {value_shown(conjugate)}"
         )
     return numbers
 
@@ -179,6 +179,10 @@ def _array_of(operand: Any, lattice: Any, library: Any) -> Any:
 
 
 def _constant(operand: Any, lattice: Any, library: Any) -> Any:
+    if hasattr(operand, "fields"):
+        raise LayoutError(
+            f"an operand is a field or an array of numbers, not {no_field(operand)}; U[mu] is a field"
+        )
     try:
         array = np.asarray(operand, complex)
     except (TypeError, ValueError):

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jali.amounts import counted
 from jali.errors import ParameterError
 from jali.files import package_for, value_shown
 from jali.statistics import format_value, jackknife
@@ -56,6 +57,10 @@ _NEGLIGIBLE = 1e-3
 # The grids of starting masses for one, two and three masses at a time.
 _GRID_POINTS = {1: 64, 2: 64, 3: 24}
 _STARTS = 6
+# Correlators between 2^-_PLAIN and 2^_PLAIN in size are taken as they are.
+_PLAIN = 500
+# Errors whose squares keep all digits.
+_SQUARES = (1e-145, 1e150)
 _SIGNS = {"cosh": 1, "sinh": -1, "exp": 0, "staggered": 1}  # of the part that runs backwards in time
 
 
@@ -262,7 +267,7 @@ class Plateau:
     def __str__(self) -> str:
         return (
             f"mass = {format_value(self.mass, self.error)}, statistical {self.statistical_error:.2g}, of windows "
-            f"{self.systematic_error:.2g}; {len(self.fits)} windows, best: {self.best}"
+            f"{self.systematic_error:.2g}; {counted(len(self.fits), 'window')}, best: {self.best}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -291,12 +296,12 @@ def fold(C: ArrayLike, sign: int = 1) -> FloatArray:
     Raises:
         ParameterError: C has another shape, is complex or not finite; another sign.
     """
-    x = _correlators(C)
+    x, exponent = _scaled(_correlators(C))
     if not isinstance(sign, numbers.Integral) or sign not in (1, -1) or isinstance(sign, bool):
         raise ParameterError(f"the sign of a folded correlator is 1 or -1, not {value_shown(sign)}")
     folded = x.copy()
     folded[..., 1:] = (x[..., 1:] + int(sign) * x[..., :0:-1]) / 2
-    return folded
+    return np.ldexp(folded, exponent)
 
 
 def effective_mass(C: ArrayLike, kind: Kind = "cosh", *, bin_size: int = 1) -> EffectiveMass:
@@ -312,26 +317,27 @@ def effective_mass(C: ArrayLike, kind: Kind = "cosh", *, bin_size: int = 1) -> E
     ============= ============================================================== =============
 
     ``"log"`` is for one exponential, the others take the part that runs backwards in time into account (C. Gattringer and
-    C. B. Lang, Quantum Chromodynamics on the Lattice, 2010, section 6.3, eq. 6.56 and the next; ``"arccosh"`` holds for any
-    sum of exp(m t) and exp(-m t), so for odd correlators too). Where no m > 0 fulfils the equation, as in noise, between the
+    C. B. Lang, Quantum Chromodynamics on the Lattice, 2010, chapter 6; ``"arccosh"`` holds for any sum of exp(m t) and exp(-m t), so for odd correlators too). Where no m > 0 fulfils the equation, as in noise, between the
     slices on both sides of T/2, or for ``"sinh"`` next to T/2, the mass is nan.
 
     Args:
         C: correlators, shape (configurations, T) or (T,), real. T is the extent of the lattice.
         kind: the formula.
-        bin_size: configurations per bin of the jackknife.
+        bin_size: configurations per bin of the jackknife. Those that fill no bin, the first n mod bin_size, are left out.
 
     Raises:
         ParameterError: C has another shape, is complex or not finite; unknown kind; fewer than 2 bins.
     """
-    x = _correlators(C)
+    x, _ = _scaled(_correlators(C))
     if not isinstance(kind, str) or kind not in ("log", "arccosh", "cosh", "sinh"):
         raise ParameterError(
             f"unknown kind of effective mass {value_shown(kind)}; use 'log', 'arccosh', 'cosh' or 'sinh'"
         )
     extent = x.shape[-1]
     if extent < 3:
-        raise ParameterError(f"the correlator has {extent} slices; an effective mass needs 3 or more")
+        raise ParameterError(
+            f"the correlator has {counted(extent, 'slice')}; an effective mass needs 3 or more"
+        )
     t = np.arange(1 if kind == "arccosh" else 0, extent - 1)
 
     def masses(c: FloatArray) -> FloatArray:
@@ -380,9 +386,10 @@ def fit_correlator(
         correlated: False leaves correlations between slices out of Sigma, for few configurations; the error remains right.
         shrinkage: from 0, the covariance as measured, to 1, none between slices (O. Ledoit and M. Wolf, J. Multivar. Anal. 88
             (2004) 365, shrink likewise, towards the unit matrix); for few configurations.
-        bin_size: configurations per bin of covariance and jackknife: several autocorrelation times.
-        start: masses to start from, (m1,), (m1, m2), and m_osc last for ``"staggered"``; None tries the best of a grid and takes
-            the smallest chi^2.
+        bin_size: configurations per bin of covariance and jackknife: several autocorrelation times. Those that fill no bin, the
+            first n mod bin_size, are left out.
+        start: masses to start from, (m1,), (m1, m2), and m_osc last for ``"staggered"``. None, or a start that leads nowhere,
+            tries the best of a grid and takes the smallest chi^2.
 
     Raises:
         ParameterError: C has another shape, is complex or not finite; the window leaves the lattice or has fewer points than
@@ -411,7 +418,8 @@ def plateau(
     Windows end at ``last`` and have a point more than the fit has parameters, or more. Each weighs exp(-A / 2), where
     A = chi^2 + 2 parameters + 2 (points left out) for correlated fits: Akaike's criterion for subsets of data (W. I. Jay and
     E. T. Neil, arXiv:2008.01069; E. T. Neil and J. W. Sitison, arXiv:2208.14983). For other fits A = chi^2 - 2 <chi^2>, with the
-    expected chi^2, which differs from it by a constant where the fit is correlated (J. Frison, arXiv:2302.06550). With weights
+    expected chi^2, which differs from it by a constant where the fit is correlated (J. Frison, Towards fully bayesian analyses in
+    Lattice QCD, arXiv:2302.06550). With weights
     w of sum 1, mass = sum w m and error^2 = sum w error_i^2 + sum w m_i^2 - mass^2. A window whose weight is less than 1/1000 of
     the largest gets none.
 
@@ -422,7 +430,8 @@ def plateau(
     Args:
         C: correlators, shape (configurations, T), real.
         first: earliest slice of a window. Slice 0 has contact terms, so 1.
-        last: last slice of all windows; None is T // 2, so C may be folded.
+        last: last slice of all windows; None is T // 2, so C may be folded, and for ``"sinh"`` the last slice before T/2, where
+            the model is 0.
 
     The other arguments are those of :func:`fit_correlator`.
 
@@ -430,7 +439,7 @@ def plateau(
         ParameterError: as :func:`fit_correlator`, for the largest window; no window determines the parameters.
     """
     problem = _Problem.of(C, form, states, correlated, shrinkage, bin_size)
-    end = problem.extent // 2 if last is None else last
+    end = (problem.extent - (form == "sinh")) // 2 if last is None else last
     begin, end = _window((first, end), problem.extent)
     least = problem.parameters + 1
     if end - begin + 1 < least:
@@ -457,7 +466,7 @@ def plateau(
             left_out.append((one.window, str(reason)))
     if not fits:
         raise ParameterError(
-            f"none of the {len(left_out)} windows from {begin} to {end} determines the parameters, the first since {left_out[0][1]}"
+            f"of {counted(len(left_out), 'window')} from {begin} to {end} none determines the parameters, the first since {left_out[0][1]}"
         )
     weights = np.exp(-(np.array(kept) - min(kept)) / 2)
     weights /= weights.sum()
@@ -477,7 +486,7 @@ def to_gvar(C: ArrayLike | Fit | Plateau, *, bin_size: int = 1) -> Any:
 
     Args:
         C: correlators, shape (configurations, T), or a fit or a plateau.
-        bin_size: configurations per bin, of correlators.
+        bin_size: configurations per bin, of correlators. Those that fill no bin, the first n mod bin_size, are left out.
 
     Returns:
         for correlators an array of shape (T,) with their means and the covariance of the means, as
@@ -485,15 +494,23 @@ def to_gvar(C: ArrayLike | Fit | Plateau, *, bin_size: int = 1) -> Any:
         covariance of its jackknife samples; for a plateau one number, with the error of both kinds.
 
     Raises:
-        ParameterError: C has another shape, is complex or not finite; fewer than 2 bins; `gvar` is not installed.
+        ParameterError: C has another shape, is complex or not finite; fewer than 2 bins; a bin_size for a fit or a plateau;
+            errors whose squares leave the range of doubles; `gvar` is not installed.
     """
     gvar = package_for("to_gvar", "correlated numbers", "gvar", "spectrum")
+    if isinstance(C, Plateau | Fit) and (
+        not isinstance(bin_size, numbers.Integral) or isinstance(bin_size, bool) or bin_size != 1
+    ):
+        raise ParameterError(
+            f"bin_size is for correlators; the bins of a {type(C).__name__.lower()} were those of its own bin_size"
+        )
     if isinstance(C, Plateau):
         return gvar.gvar(C.mass, C.error)
     if isinstance(C, Fit):
-        return dict(zip(C.names, gvar.gvar(C.values, _covariance(C.samples)), strict=True))
-    mean, samples = _jackknife_means(_ensemble(C), bin_size)
-    return gvar.gvar(mean, _covariance(samples))
+        return dict(zip(C.names, gvar.gvar(C.values, _covariance(C.samples, "the fit")), strict=True))
+    x, exponent = _scaled(_ensemble(C))
+    mean, samples = (np.ldexp(means, exponent) for means in _jackknife_means(x, bin_size))
+    return gvar.gvar(mean, _covariance(samples, "the correlator"))
 
 
 def to_pyerrors(C: ArrayLike, ensemble: str, configurations: Sequence[int] | None = None) -> Any:
@@ -507,17 +524,23 @@ def to_pyerrors(C: ArrayLike, ensemble: str, configurations: Sequence[int] | Non
         configurations: their numbers in the Markov chain, ascending; None is 1, 2, 3, ...
 
     Raises:
-        ParameterError: C has another shape, is complex or not finite; fewer than 5 configurations; numbers that do not ascend
-            or are not one a configuration; `pyerrors` is not installed.
+        ParameterError: C has another shape, is complex or not finite; fewer than 5 configurations; another name; numbers that do not
+            ascend or are not one a configuration; errors whose squares leave the range of doubles; `pyerrors` is not installed.
     """
     x = _ensemble(C)
     if not isinstance(ensemble, str) or not ensemble.strip():
         raise ParameterError(f"the name of an ensemble is a text, not {value_shown(ensemble)}")
+    names = ensemble.split("|")
+    if len(names) > 2 or not all(name.strip() for name in names):
+        raise ParameterError(
+            f"the name of an ensemble is like 'B450', that of a replica of it like 'B450|r2'; not {value_shown(ensemble)}"
+        )
     if len(x) < 5:
         raise ParameterError(
-            f"the correlator has {len(x)} configurations; the Gamma method of pyerrors needs 5 or more"
+            f"the correlator has {counted(len(x), 'configuration')}; the Gamma method of pyerrors needs 5 or more"
         )
     chain = _chain(configurations, len(x))
+    _require_squares(_errors(x)[0], "the correlator")
     pyerrors = package_for("to_pyerrors", "Monte Carlo histories", "pyerrors", "spectrum")
     return pyerrors.Corr(
         [pyerrors.Obs([np.ascontiguousarray(column)], [ensemble], idl=[chain]) for column in x.T]
@@ -660,7 +683,9 @@ class _Problem:
 
     mean: FloatArray
     samples: FloatArray  # the means without one bin each, shape (bins, T)
-    covariance: FloatArray
+    spread: FloatArray  # errors of the mean, shape (T,)
+    correlation: FloatArray  # of these errors
+    exponent: int  # what the three hold is the correlator / 2^exponent
     form: str
     states: int
     correlated: bool
@@ -671,7 +696,7 @@ class _Problem:
     def of(
         C: ArrayLike, form: str, states: int, correlated: bool, shrinkage: float, bin_size: int
     ) -> _Problem:
-        x = _ensemble(C)
+        x, exponent = _scaled(_ensemble(C))
         if not isinstance(form, str) or form not in _SIGNS:
             raise ParameterError(
                 f"unknown form of a fit {value_shown(form)}; use 'cosh', 'sinh', 'exp' or 'staggered'"
@@ -693,7 +718,10 @@ class _Problem:
         mean, samples = _jackknife_means(x, bin_size)
         # Of a fit without correlations the shrinkage says nothing.
         shrunk = float(shrinkage) if correlated else 1.0
-        return _Problem(mean, samples, _covariance(samples), form, int(states), correlated, shrunk, bin_size)
+        spread, correlation = _errors(samples)
+        return _Problem(
+            mean, samples, spread, correlation, exponent, form, int(states), correlated, shrunk, bin_size
+        )
 
     @property
     def extent(self) -> int:
@@ -715,23 +743,31 @@ class _Problem:
         full = self.shrinkage == 0
         needed = _BINS_A_POINT * points if full else _FEWEST_BINS
         if self.bins < needed:
-            raise ParameterError(
-                f"{self.bins} bins of {self.bin_size} are too few for {'the covariance of ' if full else ''}{points} points: "
-                + (
-                    f"a correlated fit needs {needed}, {_BINS_A_POINT} a point; use correlated=False, a shrinkage, or a window of at most {self.bins // _BINS_A_POINT} points"
-                    if full
-                    else f"a fit needs {needed} or more"
-                )
+            found = f"{counted(self.bins, 'bin')} of {self.bin_size} are too few for "
+            if self.bins < _FEWEST_BINS:
+                raise ParameterError(f"{found}{counted(points, 'point')}: a fit needs {_FEWEST_BINS} or more")
+            most = self.bins // _BINS_A_POINT
+            advice = (
+                f"correlated=False, a shrinkage, or a window of at most {counted(most, 'point')}"
+                if most >= self.parameters
+                else "correlated=False or a shrinkage"
             )
-        covariance = self.covariance[first : last + 1, first : last + 1]
-        spread = np.sqrt(np.diag(covariance))
+            raise ParameterError(
+                f"{found}the covariance of {counted(points, 'point')}: a correlated fit needs {needed}, {_BINS_A_POINT} a point; use {advice}"
+            )
+        spread = self.spread[first : last + 1]
         # Equal numbers have a spread of rounding in place of 0.
         constant = np.flatnonzero(spread <= 1e-14 * np.abs(self.mean[first : last + 1]))
         if len(constant):
             raise ParameterError(
                 f"C({first + int(constant[0])}) is the same on all configurations, so it has no error; leave this slice out of the window"
             )
-        correlation = covariance / np.outer(spread, spread) * (1 - self.shrinkage)
+        if spread.min() < 1e-290:
+            raise ParameterError(
+                f"the error of C({first + int(np.argmin(spread))}) is too small, beside the largest number of the correlator, for double precision; "
+                "leave the largest or this slice out"
+            )
+        correlation = self.correlation[first : last + 1, first : last + 1] * (1 - self.shrinkage)
         np.fill_diagonal(correlation, 1.0)
         eigenvalues = np.linalg.eigvalsh(correlation)
         if eigenvalues[0] <= _SINGULAR * eigenvalues[-1]:
@@ -752,7 +788,7 @@ class _Problem:
         points = last - first + 1
         if points < self.parameters:
             raise ParameterError(
-                f"the window ({first}, {last}) has {points} points for {self.parameters} parameters; use {self.parameters} points or more"
+                f"the window ({first}, {last}) has {counted(points, 'point')} for {self.parameters} parameters; use {self.parameters} points or more"
             )
         W = self.weights(first, last)
         model = _Model(self.form, self.states, self.extent, np.arange(first, last + 1))
@@ -760,25 +796,44 @@ class _Problem:
         where = f"in the window ({first}, {last})"
         found: list[tuple[float, FloatArray, FloatArray]] = []
         refused: list[_UndeterminedError] = []
-        for masses in _starts(model, W, y) if start is None else [start]:
-            amplitudes = np.linalg.lstsq(W @ model.basis(masses), y, rcond=None)[0]
-            try:
-                x = _least_squares(
-                    model, W, y, np.concatenate([model.unknowns_of(masses), amplitudes]), where
-                )
-                jacobian = W @ model.jacobian(x)
-                _require_determined(model, jacobian, vague, where)
-            except _UndeterminedError as reason:
-                refused.append(reason)
-                continue
-            found.append((float(((W @ model.values(x) - y) ** 2).sum()), x, jacobian))
+
+        def descend(starts: list[FloatArray]) -> None:
+            for masses in starts:
+                amplitudes = np.linalg.lstsq(W @ model.basis(masses), y, rcond=None)[0]
+                try:
+                    x = _least_squares(
+                        model, W, y, np.concatenate([model.unknowns_of(masses), amplitudes]), where
+                    )
+                    jacobian = W @ model.jacobian(x)
+                    _require_determined(model, jacobian, vague, where)
+                except _UndeterminedError as reason:
+                    refused.append(reason)
+                    continue
+                found.append((float(((W @ model.values(x) - y) ** 2).sum()), x, jacobian))
+
+        if start is not None:
+            descend([start])
+        if not found:
+            refused.clear()  # a start that leads nowhere says nothing about the data
+            descend(_starts(model, W, y))
         if not found:
             raise refused[0]
         least, solution, jacobian = min(found, key=lambda one: one[0])
         Q = np.linalg.qr(jacobian)[0]
-        seen = W @ self.covariance[first : last + 1, first : last + 1] @ W.T
+        whitening = W * self.spread[first : last + 1]
+        seen = whitening @ self.correlation[first : last + 1, first : last + 1] @ whitening.T
         expected = float(np.trace(seen) - np.trace(Q.T @ seen @ Q))
         return _Central(model, W, solution, least, expected, (first, last))
+
+    def unscaled(self, amplitudes: FloatArray) -> FloatArray:
+        """In units of the correlator."""
+        with np.errstate(over="ignore", under="ignore"):
+            result: FloatArray = np.ldexp(amplitudes, self.exponent)
+        if not np.isfinite(result).all():
+            raise ParameterError(
+                "an amplitude of the fit at t = 0 leaves the range of doubles; multiply the correlator by a small number"
+            )
+        return result
 
     def jackknifed(self, central: _Central) -> Fit:
         """The fit with errors: again without each bin, from the solution of all."""
@@ -801,7 +856,9 @@ class _Problem:
                 for bin, mean in enumerate(self.samples[:, first : last + 1])
             ]
         )
-        errors = np.sqrt(np.diag(_covariance(samples)))
+        errors, _ = _errors(samples)
+        for array in (values, errors, samples):
+            array[..., model.masses :] = self.unscaled(array[..., model.masses :])
         dof = last - first + 1 - self.parameters
         probability = math.nan
         if dof and self.shrinkage == 0:
@@ -858,7 +915,8 @@ def _require_determined(model: _Model, jacobian: FloatArray, most: float, where:
 
     The errors of logarithms of masses, those of the inverse of J^T J, are at most `most`.
     """
-    sizes = np.linalg.norm(jacobian, axis=0)
+    largest = np.abs(jacobian).max(axis=0)
+    sizes = largest * np.linalg.norm(jacobian / np.where(largest > 0, largest, 1), axis=0)
     vague = True
     if (sizes > 0).all():
         _, singular, right = np.linalg.svd(jacobian / sizes, full_matrices=False)
@@ -911,11 +969,43 @@ def _jackknife_means(x: FloatArray, bin_size: int) -> tuple[FloatArray, FloatArr
     return means[0], np.array(means[1:])
 
 
-def _covariance(samples: FloatArray) -> FloatArray:
-    """Covariance of what jackknife samples of shape (bins, k) are samples of."""
+def _scaled(x: FloatArray) -> tuple[FloatArray, int]:
+    """x / 2^k and k, which is 0 but for numbers so large or small that sums or quotients leave the range of doubles."""
+    exponent = math.frexp(float(np.abs(x).max()))[1]
+    if abs(exponent) <= _PLAIN:
+        return x, 0
+    # Large numbers remain large, so that small ones beside them lose no digits.
+    exponent -= _PLAIN - 100 if exponent > 0 else 0
+    return np.ldexp(x, -exponent), exponent
+
+
+def _errors(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Errors of what jackknife samples of shape (bins, k) are samples of, whatever its size, and their correlation, 0 with constants."""
+    n = len(samples)
     deviations = samples - samples.mean(axis=0)
-    covariance: FloatArray = deviations.T @ deviations * ((len(samples) - 1) / len(samples))
-    return covariance
+    exponents = np.frexp(np.abs(deviations).max(axis=0))[1]
+    deviations = np.ldexp(deviations, -exponents)
+    products = deviations.T @ deviations
+    lengths = np.sqrt(np.diag(products))
+    known = np.where(lengths > 0, lengths, 1)
+    return np.ldexp(lengths * math.sqrt((n - 1) / n), exponents), products / np.outer(known, known)
+
+
+def _covariance(samples: FloatArray, what: str) -> FloatArray:
+    """Covariance of what jackknife samples of shape (bins, k) are samples of."""
+    errors, correlation = _errors(samples)
+    _require_squares(errors, what)
+    return correlation * np.outer(errors, errors)
+
+
+def _require_squares(errors: FloatArray, what: str) -> None:
+    """Refuses errors whose squares, which other packages compute, doubles do not hold."""
+    least, most = _SQUARES
+    for wrong, size in ((errors > most, "large"), ((errors != 0) & (errors < least), "small")):
+        if wrong.any():
+            raise ParameterError(
+                f"errors of {what} are so {size} that their squares leave the range of doubles; multiply the correlator by a power of 2"
+            )
 
 
 def _start(start: Sequence[float] | None, form: str, states: int) -> FloatArray | None:
@@ -935,12 +1025,13 @@ def _start(start: Sequence[float] | None, form: str, states: int) -> FloatArray 
 
 def _window(window: tuple[int, int], extent: int) -> tuple[int, int]:
     """First and last slice, checked."""
-    try:
-        first, last = window
-    except (TypeError, ValueError):
-        raise ParameterError(
-            f"a window is a pair (first slice, last slice), not {value_shown(window)}"
-        ) from None
+    if (
+        not isinstance(window, list | tuple | np.ndarray)
+        or (isinstance(window, np.ndarray) and window.ndim != 1)
+        or len(window) != 2
+    ):
+        raise ParameterError(f"a window is a pair (first slice, last slice), not {value_shown(window)}")
+    first, last = window
     for t in (first, last):
         if not isinstance(t, numbers.Integral) or isinstance(t, bool):
             raise ParameterError(f"slices of a window are whole numbers, not {value_shown(t)}")
@@ -968,7 +1059,9 @@ def _chain(configurations: Sequence[int] | None, count: int) -> list[int]:
             )
     chain = [int(number) for number in chain]
     if len(chain) != count:
-        raise ParameterError(f"{len(chain)} numbers for {count} configurations; give one for each")
+        raise ParameterError(
+            f"{counted(len(chain), 'number')} for {counted(count, 'configuration')}; give one for each"
+        )
     for before, after in itertools.pairwise(chain):
         if after <= before:
             raise ParameterError(
@@ -998,12 +1091,27 @@ def _correlators(C: ArrayLike) -> FloatArray:
 
 
 def _real_array(value: ArrayLike, what: str) -> FloatArray:
+    masked = sum(
+        int(np.count_nonzero(np.ma.getmaskarray(one)))
+        for one in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(one, np.ma.MaskedArray)
+    )
+    if masked:
+        those = "masked configurations" if what == "the correlator" else "them"
+        raise ParameterError(
+            f"{what} has {counted(masked, 'masked number')}, of which nothing here keeps account; leave {those} out"
+        )
     try:
         raw = np.asarray(value)
         if np.iscomplexobj(raw):
             raise ParameterError(
                 f"{what} is complex; take its real part where its imaginary part is known to vanish in the mean"
             )
+        if raw.dtype.kind not in "iuf" and not (
+            raw.dtype.kind == "O"
+            and all(hasattr(one, "__float__") and not isinstance(one, bool | np.bool_) for one in raw.flat)
+        ):
+            raise TypeError
         x = raw.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(f"{what} is not an array of real numbers: {value_shown(value)}") from None
@@ -1011,7 +1119,7 @@ def _real_array(value: ArrayLike, what: str) -> FloatArray:
     if not finite.all():
         index = tuple(int(i) for i in np.argwhere(~finite)[0]) if x.ndim else ()
         raise ParameterError(
-            f"{what} is {x[index]} at index {index} ({np.count_nonzero(~finite)} numbers are not finite)"
+            f"{what} is {x[index]} at index {index} ({counted(int(np.count_nonzero(~finite)), 'number')} not finite in all)"
         )
     return x
 

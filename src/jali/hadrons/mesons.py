@@ -9,8 +9,12 @@ gamma_k and gamma_t gamma_5 at zero momentum. Only spins meet Gamma and Gamma', 
 
     G(t, p)[s', r', s, r] = sum_x exp(-i p (x - y)) sum_colours conj(S_1[s, s']) S_2[r, r']
 
-of which every pair is a combination. A kernel takes two columns of spins, so 16 calls give all of them. Disconnected parts are not in C. gamma_t is the
-matrix of the last direction; mesons that have names from their spins have them in four dimensions.
+of which every pair is a combination. Disconnected parts are not in C. gamma_t is the matrix of the last direction; mesons that have names from their spins
+have them in four dimensions.
+
+gamma_5 S_1^dagger gamma_5 is the propagator backwards of the quark whose operator is gamma_5 D_1^dagger gamma_5: the same quark of Wilson's and the clover operator
+and of domain walls, the one with -mu of a twisted mass mu. So `mesons(S)` of a twisted mass is a charged meson, and the connected part of a neutral one
+is `mesons(S_plus, S_minus)`.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+import jali
 from jali.errors import LayoutError, ParameterError
 from jali.fermions import SpinMatrix, gamma, gamma5
 from jali.files import value_shown
@@ -106,7 +111,9 @@ def mesons(
     momenta: Sequence[Sequence[int]] | None = None,
     origin: Sequence[int] | None = None,
 ) -> Mesons:
-    """Correlators of all mesons of a quark with the propagator `S` and an antiquark that is the quark of `anti` (by default S) run backwards.
+    """Correlators of all mesons of a quark with the propagator `S` and an antiquark with gamma_5 `anti`^dagger gamma_5, by default of S.
+
+    That is the quark of `anti` run backwards, of a twisted mass mu the one with -mu: `mesons(S)` is a charged meson there.
 
     Both are fields of spinors with a batch that is a multiple of four, spins of the source first, as `D.propagator(source)` gives them. `origin` is the site
     of the source, from which times and phases count; `momenta` are those of the sink, in units of 2 pi / L, by default zero. The result is the same on
@@ -122,13 +129,22 @@ def mesons(
     spins = np.empty((len(chosen), lattice.extents[time], 4, 4, 4, 4), complex)
     for number, p in enumerate(chosen):
         wave = wave_of(lattice.extents, p)
-        for a in range(4):
-            for b in range(4):
-                if anti is S and wave is None and b < a:  # Hermitian
-                    spins[number, :, a, b] = spins[number, :, b, a].conj().transpose(0, 2, 1)
-                    continue
-                found = lattice.sum(_gram, conjugated[a], columns[b], wave, np.array(where, float), per=time)
-                spins[number, :, a, b] = found
+        # pairs of spins of the source at a distance, since a call takes several: binding it to the fields takes longer than one pair
+        hermitian = anti is S and wave is None
+        for distance in range(3 if hermitian else 4):
+            pairs = [(a, (a + distance) % 4) for a in range(2 if hermitian and distance == 2 else 4)]
+            found = lattice.sum(
+                _gram,
+                [conjugated[a] for a, _ in pairs],
+                [columns[b] for _, b in pairs],
+                wave,
+                np.array(where, float),
+                per=time,
+            )
+            for k, (a, b) in enumerate(pairs):
+                spins[number, :, a, b] = found[..., 4 * k : 4 * k + 4]
+                if hermitian:
+                    spins[number, :, b, a] = spins[number, :, a, b].conj().transpose(0, 2, 1)
     factor = winding_factor(S) * np.conj(winding_factor(anti))
     return Mesons(slices_from(spins, where[time], factor), chosen, where)
 
@@ -150,7 +166,7 @@ def check_propagators(*fields: Any) -> None:
             has = "no batch" if S.batch is None else f"a batch of {S.batch}"
             raise LayoutError(
                 f"a propagator has a batch that is a multiple of four, spins of the source first, and {S.name} has {has}; of sources that are not diluted in "
-                "spin there are no mesons but the pion"
+                "spin there is no sum over the spins of the source"
             )
         if S.over is not ALL:
             raise LayoutError(f"a propagator has all sites, and {S.name} lives on {S.over}")
@@ -197,9 +213,12 @@ def _matrix(given: Any) -> SpinMatrix:
 
 @site_function
 def _gram(X: Any, conjugated: Any, columns: Any, wave: Any, origin: Any, total: Any) -> None:
-    total += times_wave(
-        X, wave, origin, sum(a[X].dagger() @ b[X] for a, b in zip(conjugated, columns, strict=True))
-    )
+    """For each pair of spins of the source the spins of the sink, side by side."""
+    found = [
+        sum(a[X].dagger() @ b[X] for a, b in zip(*both, strict=True))
+        for both in zip(conjugated, columns, strict=True)
+    ]
+    total += times_wave(X, wave, origin, jali.concatenate(found, axis=1))
 
 
 __all__ = ["GAMMAS", "MESONS", "Mesons", "mesons"]

@@ -22,10 +22,7 @@ def checked_site(extents: tuple[int, ...], site: Any) -> tuple[int, ...]:
     """A site of a lattice of these extents; the origin for None. Raises ParameterError."""
     if site is None:
         return (0,) * len(extents)
-    try:
-        found = tuple(site)
-    except TypeError:
-        found = ()
+    found = _ordered(site)
     if len(found) != len(extents) or not all(
         _whole(x) and 0 <= x < size for x, size in zip(found, extents, strict=True)
     ):
@@ -33,6 +30,16 @@ def checked_site(extents: tuple[int, ...], site: Any) -> tuple[int, ...]:
             f"a site of a lattice {' x '.join(map(str, extents))} is {len(extents)} whole numbers from 0 to its extent less one, not {value_shown(site)}"
         )
     return tuple(int(x) for x in found)
+
+
+def _ordered(values: Any) -> tuple[Any, ...]:
+    """Values one after the other; none of what has no order."""
+    if isinstance(values, set | frozenset | dict):
+        return ()
+    try:
+        return tuple(values)
+    except TypeError:
+        return ()
 
 
 def checked_time(extents: tuple[int, ...], time: Any) -> int:
@@ -48,10 +55,7 @@ def checked_momentum(extents: tuple[int, ...], momentum: Any) -> tuple[int, ...]
     """A momentum in units of 2 pi / L_k, one number for each direction of space; zero for None. Raises ParameterError."""
     if momentum is None:
         return (0,) * (len(extents) - 1)
-    try:
-        found = tuple(momentum)
-    except TypeError:
-        found = ()
+    found = _ordered(momentum)
     if len(found) != len(extents) - 1 or not all(map(_whole, found)):
         raise ParameterError(
             f"a momentum is {len(extents) - 1} whole numbers, in units of 2 pi / L for each direction of space, not {value_shown(momentum)}"

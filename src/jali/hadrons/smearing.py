@@ -65,7 +65,8 @@ def wuppertal_smear(
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and 0 <= float(value) < math.inf
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return number and 0 <= float(value) < math.inf
 
 
 def _check(psi: Any, what: str, steps: Any) -> None:

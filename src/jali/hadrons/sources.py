@@ -62,7 +62,7 @@ def wall_source(
 ) -> Field:
     """exp(i p x) at all sites of a time slice, with p_k = 2 pi `momentum`[k] / L_k: a member for each spin and colour.
 
-    What it gives depends on the gauge, so links are fixed first (`jali.gauge.fix_gauge`). Raises ParameterError for a slice outside of the lattice and for
+    What it gives depends on the gauge, so links are fixed first (`jali.gauge.coulomb_gauge`). Raises ParameterError for a slice outside of the lattice and for
     momenta that are no whole numbers, one for each direction of space; else as `point_source`.
     """
     source = _zeros(D, boundary, precision)
@@ -119,6 +119,8 @@ def with_momentum(psi: Field, momentum: Sequence[int], origin: Sequence[int] | N
     """
     if not isinstance(psi, Field):
         raise LayoutError(f"a momentum is that of a field, not of {no_field(psi)}")
+    if psi.element.type.kind != "complex":
+        raise LayoutError(f"a momentum makes complex numbers, and {psi.name} holds {psi.element}")
     extents = psi.lattice.extents
     wave, out = wave_of(extents, momentum), psi.like()
     if wave is None:
