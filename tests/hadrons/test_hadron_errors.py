@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jali import EVEN, SU, Field, Lattice, LayoutError, Matrix, ParameterError, Random, Spinor
+from jali import EVEN, SU, Field, Lattice, LayoutError, Matrix, ParameterError, Random, Real, Spinor
 from jali.fermions import Laplace, Staggered, WilsonDirac, gamma5
 from jali.gauge import GaugeField
 from jali.hadrons import (
+    contract,
     gaussian_smear,
     mesons,
     noise_source,
@@ -57,6 +58,12 @@ PARAMETERS = [
     (lambda f: wall_source(f.D, 0, (True, 0, 0)), MOMENTUM),
     (lambda f: wall_source(f.D, 0, 1), MOMENTUM + "1"),
     (lambda f: with_momentum(f.S, (1, 0, 0, 0)), MOMENTUM),
+    (lambda f: with_momentum(f.S, {1, 0, 2}), MOMENTUM),
+    (lambda f: mesons(f.S, momenta=[{1, 0, 2}]), MOMENTUM),
+    (
+        lambda f: gaussian_smear(f.S, f.U, True, 3),
+        "a width is a number of lattice spacings from 0 on, not True",
+    ),
     (lambda f: with_momentum(f.S, (1, 0, 0), (4, 0, 0, 0)), SITE + r"\(4, 0, 0, 0\)"),
     (lambda f: noise_source(f.D, f.rng, "Z3"), "a noise is one of Z2, Z4, U1, not 'Z3'"),
     (lambda f: noise_source(f.D, f.rng, ["Z2"]), r"a noise is one of Z2, Z4, U1, not \['Z2'\]"),
@@ -123,6 +130,15 @@ PARAMETERS = [
 ]
 
 LAYOUTS = [
+    (
+        lambda f: gaussian_smear(f.S, f.U, 1.0, 2, directions=[0.5]),
+        r"different numbers from 0 to 3, at least one, not \[0.5\]",
+    ),
+    (
+        lambda f: with_momentum(Field(f.S.lattice, Real()), (1, 0, 0)),
+        "a momentum makes complex numbers, and .* holds Real",
+    ),
+    (lambda f: contract("xksc,xksc->t", f.S, f.U), r"not .*gauge field.*; U\[mu\] is a field"),
     (lambda f: point_source(f.U), "a source is one of a Dirac operator, for whose quarks it is, not of <SU"),
     (lambda f: wall_source(None), "a source is one of a Dirac operator, .* not of None"),
     (lambda f: noise_source(f.U, f.rng), "a source is one of a Dirac operator"),

@@ -232,12 +232,13 @@ def test_errors_of_uncorrelated_fits_contain_the_correlations() -> None:
 
 def test_full_shrinkage_is_no_correlation_and_none_is_all() -> None:
     window = (8, 12)
-    both = [fit_correlator(DATA, window, shrinkage=1.0), fit_correlator(DATA, window, correlated=False)]
+    few = DATA[:60]
+    both = [fit_correlator(few, window, shrinkage=1.0), fit_correlator(few, window, correlated=False)]
     np.testing.assert_allclose(both[0].values, both[1].values, rtol=1e-12)
     np.testing.assert_allclose(both[0].samples, both[1].samples, rtol=1e-12)
-    all = fit_correlator(DATA, window)
+    all = fit_correlator(few, window)
     assert all.chi2_expected == pytest.approx(all.dof, rel=1e-9)
-    assert all.chi2 > fit_correlator(DATA, window, shrinkage=0.3).chi2 > both[0].chi2
+    assert all.chi2 > fit_correlator(few, window, shrinkage=0.3).chi2 > both[0].chi2
 
 
 def test_masses_and_chi_squared_of_many_ensembles_are_distributed_as_stated() -> None:
@@ -277,7 +278,7 @@ def test_a_plateau_averages_windows_by_akaikes_criterion() -> None:
 
 
 def test_a_plateau_of_two_states_leaves_windows_out_that_have_one() -> None:
-    found = plateau(DATA, states=2)
+    found = plateau(DATA[:80], states=2)
     assert found.best.window == (1, 12)
     assert [window[0] for window, _ in found.left_out] == list(range(13 - 4 - len(found.left_out), 13 - 4))
     assert all("use states=1" in reason or "converge" in reason for _, reason in found.left_out)
@@ -354,7 +355,7 @@ def test_a_start_is_not_blamed_on_data_that_determine_nothing() -> None:
     assert str(started.value) == str(refusal.value)
 
 
-@pytest.mark.parametrize("power", [-1000, 600, 1015])
+@pytest.mark.parametrize("power", [-1000, 30, 1015])
 def test_powers_of_two_of_any_size_change_nothing_but_units(power: int) -> None:
     few = DATA[:50]
     huge = np.ldexp(few, power)
@@ -515,13 +516,13 @@ FITS: dict[str, tuple[Callable[[], Fit], str]] = {
         lambda: fit_correlator(around(EXACT["staggered"][0]), (2, 12), form="staggered").curve(2.5),
         "whole t only",
     ),
-    "curve of nothing": (lambda: fit_correlator(DATA, (8, 12)).curve(None), "t is not an array of real"),
-    "curve of truth": (lambda: fit_correlator(DATA, (8, 12)).curve(True), "t is not an array of real"),
+    "curve of nothing": (lambda: fit_correlator(DATA[:50], (8, 12)).curve(None), "t is not an array of real"),
+    "curve of truth": (lambda: fit_correlator(DATA[:50], (8, 12)).curve(True), "t is not an array of real"),
     "curve of masked": (
-        lambda: fit_correlator(DATA, (8, 12)).curve(np.ma.masked_less([1, 2], 2)),
+        lambda: fit_correlator(DATA[:50], (8, 12)).curve(np.ma.masked_less([1, 2], 2)),
         "t has 1 masked number, .* leave them out",
     ),
-    "curve nowhere": (lambda: fit_correlator(DATA, (8, 12)).curve(math.inf), "t is inf"),
+    "curve nowhere": (lambda: fit_correlator(DATA[:50], (8, 12)).curve(math.inf), "t is inf"),
 }
 
 
@@ -549,11 +550,11 @@ OTHERS: dict[str, tuple[Callable[[], Any], str]] = {
     "masked, folded": (lambda: fold(np.ma.masked_less(DATA, 0.1)), "leave masked configurations out"),
     "one configuration": (lambda: effective_mass(DATA[:1]), "1 measurement;"),
     "bins of a fit": (
-        lambda: to_gvar(fit_correlator(DATA, (8, 12)), bin_size=0),
+        lambda: to_gvar(fit_correlator(DATA[:50], (8, 12)), bin_size=0),
         "bin_size is for correlators; the bins of a fit",
     ),
     "bins of a plateau": (
-        lambda: to_gvar(plateau(DATA, first=8), bin_size=2),
+        lambda: to_gvar(plateau(DATA[:50], first=8), bin_size=2),
         "bin_size is for correlators; the bins of a plateau",
     ),
     "gvar of one": (lambda: to_gvar(PION), r"\(configurations, T\) is needed"),

@@ -9,9 +9,9 @@ import pytest
 from quarks import G5, gauge_field, random_links
 
 import jali
-from jali import Lattice, LayoutError
-from jali.fermions import HISQ, Staggered, WilsonDirac, gamma, gamma5
-from jali.gauge import ape_smear, hyp_smear, stout_smear
+from jali import SU, Lattice, LayoutError
+from jali.fermions import HISQ, Staggered, TwistedMassDirac, WilsonDirac, gamma, gamma5
+from jali.gauge import GaugeField, ape_smear, hyp_smear, stout_smear
 from jali.hadrons import (
     GAMMAS,
     gaussian_smear,
@@ -218,3 +218,19 @@ def test_hadrons_with_a_phase_around_space_are_refused():
         mesons(turned, conjugated)
     with pytest.raises(LayoutError, match="once around direction 1"):
         nucleon(point_source(D, boundary={1: "antiperiodic", 3: "antiperiodic"}))
+
+
+def test_mesons_of_a_twisted_mass_are_charged_ones():
+    """gamma_5 S(mu)^dagger gamma_5 is S(-mu) run backwards, by definition of a propagator from every site to every other one."""
+    U = GaugeField(Lattice(2, 2, 2, 2), SU(2)).hot_start(seed=3)
+    count = 8 * 16
+    backwards = {}
+    for mu in (0.3, -0.3):
+        D = TwistedMassDirac(U, kappa=0.1, mu=mu)
+        columns = []
+        for site in np.ndindex(2, 2, 2, 2):
+            columns.append(D.propagator(point_source(D, site), 1e-12)[...])  # x, member, spin, colour
+        dense = np.stack(columns).reshape(16, 16, 8, 8)  # y, x, column, row
+        backwards[mu] = dense.transpose(1, 3, 0, 2).reshape(count, count)  # (x, row), (y, column)
+    sign = np.tile(np.repeat(np.diag(gamma5.dense()).real, 2), 16)
+    assert np.allclose(sign[:, None] * backwards[0.3].conj().T * sign, backwards[-0.3], rtol=0, atol=1e-11)

@@ -57,8 +57,8 @@ _NEGLIGIBLE = 1e-3
 # The grids of starting masses for one, two and three masses at a time.
 _GRID_POINTS = {1: 64, 2: 64, 3: 24}
 _STARTS = 6
-# Correlators between 2^-_PLAIN and 2^_PLAIN in size are taken as they are.
-_PLAIN = 500
+# The power of 2 up to which numbers leave enough room for sums, quotients and amplitudes.
+_ROOM = 400
 # Errors whose squares keep all digits.
 _SQUARES = (1e-145, 1e150)
 _SIGNS = {"cosh": 1, "sinh": -1, "exp": 0, "staggered": 1}  # of the part that runs backwards in time
@@ -970,13 +970,14 @@ def _jackknife_means(x: FloatArray, bin_size: int) -> tuple[FloatArray, FloatArr
 
 
 def _scaled(x: FloatArray) -> tuple[FloatArray, int]:
-    """x / 2^k and k, which is 0 but for numbers so large or small that sums or quotients leave the range of doubles."""
+    """x / 2^k of size 1, and k: so sums and quotients remain within the range of doubles, and units of 2^k change no digit."""
     exponent = math.frexp(float(np.abs(x).max()))[1]
-    if abs(exponent) <= _PLAIN:
-        return x, 0
-    # Large numbers remain large, so that small ones beside them lose no digits.
-    exponent -= _PLAIN - 100 if exponent > 0 else 0
-    return np.ldexp(x, -exponent), exponent
+    scaled = np.ldexp(x, -exponent)
+    if exponent > 0 and (np.ldexp(scaled, exponent) != x).any():
+        # Numbers so small beside the largest that they lost digits: it need not become that small.
+        exponent = max(exponent - _ROOM, 0)
+        scaled = np.ldexp(x, -exponent)
+    return scaled, exponent
 
 
 def _errors(samples: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -19,10 +19,12 @@ import numpy as np
 import jali
 from jali import io
 from jali.codegen.types import element_named
-from jali.errors import FileFormatError, LayoutError, ParameterError
+from jali.comm.validation import flag, integer
+from jali.errors import FileFormatError, LayoutError, ParameterError, StorageError
 from jali.files import checked_path, shown, value_shown
 from jali.io.arrays import holds_arrays
 from jali.io.parallel import together
+from jali.io.propagator_contents import DIRAC, STAGGERED, in_words
 from jali.io.propagators import PropagatorFile, is_lime, kept_metadata, open_propagator, write_propagator
 from jali.lattice.boundary import Boundary
 from jali.lattice.domain import ALL
@@ -51,14 +53,14 @@ def save_propagator(
     `S` has a batch of 4 n members of element `Spinor(n)`, or of n members of `Vector(n)`: member `spin * n + colour` is the
     solution for the source of this spin and colour. `source` is the field of sources, with the same element and batch.
     `format` is `"scidac"` (`.lime`, `.scidac`, `.prop`) or `"hdf5"` (`.h5`, `.hdf5`; needs h5py), by default what the name ends
-    with. `precision`, 32 or 64, are the bits of a real number, by default those of the field. `metadata` are texts and numbers
-    by name (operator, kappa, residual), which `propagator_info` returns.
+    with. `precision`, 32 or 64, are the bits of a real number, by default those of the field. `metadata` are texts and real
+    numbers by name (operator, kappa, residual), which `propagator_info` returns.
 
     SciDAC files are those of USQCD (`jali.io.propagators` names the documents), in four dimensions: with one scalar source where
     all sources are one complex field times unit vectors of spin and colour, or where none is given (zeros), else with a source
     before each solution. Numbers are stored as they are; the bytes do not depend on the ranks. Raises LayoutError for fields
-    that are no propagators, ParameterError for other arguments and, in SciDAC files, for numbers that are not finite, OSError;
-    the same on all ranks.
+    that are no propagators, ParameterError for other arguments, for numbers too large for the precision and, in SciDAC files,
+    for those that are not finite, OSError; the same on all ranks.
     """
     _check_propagator(S, "S")
     lattice, ranks = S.lattice, S.lattice.communicator
@@ -74,7 +76,7 @@ def save_propagator(
     box = io.Box(lattice.local_origin, lattice.local_extents)
     if kind == HDF5:
         fields = {_SINK: S} if source is None else {_SINK: S, _SOURCE: source}
-        fields = {name: _in_bits(field, bits) for name, field in fields.items()}
+        fields = {name: _in_bits(path, name, field, bits) for name, field in fields.items()}
         about = {name: description(field) for name, field in fields.items()}
         about[_SINK][_METADATA] = json.dumps(kept)
         with together(ranks):
@@ -128,7 +130,8 @@ def load_propagator(
     direction for files of others, which do not say it. Checksums are verified unless `verify` is False.
 
     Raises FileFormatError for damaged files, other files and such in another basis of spins, LayoutError and ParameterError
-    where the arguments contradict the file, OSError; the same on all ranks.
+    where the arguments contradict the file or its numbers are too large for `precision`, DeviceError for a `device` that
+    cannot be used, OSError; the same on all ranks.
     """
     return _load(path, lattice, _SINK, precision, device, boundary, verify)
 
@@ -203,13 +206,21 @@ def _load(
         raise ParameterError(f"a propagator is loaded onto a Lattice, not onto {value_shown(lattice)}")
     if lattice is not None and device is not None:
         raise ParameterError("device= is for the lattice that is made; the one that is given has a device")
+    verify = flag("verify", verify, ParameterError)
+    _refuse_flags(boundary)
     ranks = jali.comm.current() if lattice is None else lattice.communicator
     if not _is_scidac(path, ranks):
         arrays = io.open_arrays(path, verify=verify, ranks=ranks)
         lattice = _lattice_of(arrays.path, _dataset(arrays, name)[1], lattice, device)
         wanted = None if precision is None else f"float{_bits(precision, 64)}"
-        return jali.load(path, lattice, name=name, precision=wanted, boundary=boundary, verify=verify)
-    file = open_propagator(path, ranks=ranks)
+        try:
+            return jali.load(path, lattice, name=name, precision=wanted, boundary=boundary, verify=verify)
+        except StorageError:
+            values = arrays.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=verify)
+            with together(ranks):
+                _require_fit(arrays.path, name, values, lattice, "read it in 64")
+            raise
+    file = open_propagator(path, verify=verify, ranks=ranks)
     lattice = _lattice_of(file.path, file.extents, lattice, device)
     bits = _bits(precision, file.precision)
     element = _element(file)
@@ -220,6 +231,8 @@ def _load(
             raise FileFormatError(
                 f"{file.path}: the boundary that it names makes no sense: {error}"
             ) from None
+    if boundary is None and file.fault:
+        raise FileFormatError(f"{file.fault}; it does not say the boundary: boundary= says it")
     if boundary is None:
         boundary = {lattice.ndim - 1: "antiperiodic"}
     field = Field(
@@ -261,14 +274,48 @@ def _bits(precision: Any, default: int) -> int:
     """Bits of a real number. Raises ParameterError."""
     if precision is None:
         return default
-    if precision not in (32, 64) or isinstance(precision, bool):
+    bits = integer(precision)
+    if bits not in (32, 64):
         raise ParameterError(f"precision {value_shown(precision)} should be 32 or 64 (bits of a real number)")
-    return int(precision)
+    return bits
 
 
-def _in_bits(field: Field, bits: int) -> Field:
-    """The field in this precision, itself where it has it."""
-    return field if field.dtype.itemsize * 4 == bits else field.astype(f"float{bits}")
+def _refuse_flags(boundary: Any) -> None:
+    """Raise LayoutError for True and False, which a field would take for numbers."""
+    several = boundary.values() if isinstance(boundary, dict) else boundary
+    given = several if isinstance(boundary, dict | list | tuple) else [boundary]
+    if any(isinstance(one, bool) for one in given):
+        raise LayoutError(
+            f"boundary conditions are 'periodic', 'antiperiodic', 'open' or phases, not {value_shown(boundary)}"
+        )
+
+
+def _in_bits(path: str | os.PathLike[str], name: str, field: Field, bits: int) -> Field:
+    """The field in this precision, itself where it has it. Raises ParameterError for numbers that are too large."""
+    if field.dtype.itemsize * 4 == bits:
+        return field
+    with together(field.lattice.communicator):
+        values = field.local()
+        if bits == 32:
+            _require_fit(shown(checked_path(path)), name, values, field.lattice, "nothing written")
+    return field.astype(f"float{bits}")
+
+
+def _require_fit(path: str, name: str, values: np.ndarray, lattice: Lattice, otherwise: str) -> None:
+    """Raise ParameterError for a finite number on this rank that is too large for 32 bits."""
+    reals = np.ascontiguousarray(values).view(values.real.dtype)
+    with np.errstate(over="ignore"):
+        large = np.argwhere(np.isfinite(reals) & ~np.isfinite(reals.astype(np.float32)))
+    if len(large):
+        at = tuple(int(i) for i in large[0])
+        ndim = lattice.ndim
+        site = tuple(o + i for o, i in zip(lattice.local_origin, at[:ndim], strict=True))
+        family = DIRAC if values.ndim == ndim + 3 else STAGGERED
+        unit = in_words(family.label(at[ndim], values.shape[-1]))
+        raise ParameterError(
+            f"{path}: the {'sink' if name == _SINK else 'source'} of {unit} holds {complex(values[(*at[:-1], at[-1] // 2)])} "
+            f"at {site}, too large for 32 bits; {otherwise}"
+        )
 
 
 def _format_of(path: str | os.PathLike[str]) -> str:

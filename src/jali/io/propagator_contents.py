@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jali.amounts import counted
@@ -20,7 +21,7 @@ from jali.errors import FileFormatError
 from jali.files import shown, value_shown
 
 from .boxes import SiteRecords
-from .lime import MAGIC, Record, scan_records
+from .lime import MAGIC, Record, padded, scan_records
 from .links import DIRECTIONS, check_payload_size, portable_metadata, positive_integer
 from .scidac import (
     CHECKSUM,
@@ -55,6 +56,9 @@ _NEEDED = {
     CHECKSUM: ("suma", "sumb"),
 }
 BASIS_KEY = r"(?:(?:spin|gamma|dirac)[ _-]?)?basis"
+OWN_LIMIT = 1 << 24
+"""Longest record of our own, in bytes."""
+_MARK = re.compile(rf"(?:\A|; ){INFO} crc32 = ([0-9a-f]{{8}})\Z")
 _CONFIGURATION = ("ildg-format", "ildg-binary-data")
 _ETMC = ("etmc-propagator-format", "etmc-source-format", "propagator-type", "source-type")
 
@@ -140,6 +144,12 @@ class PropagatorContents:
     sinks: tuple[StoredField, ...]  # in the order of members; one, if it holds all
     sources: tuple[StoredField, ...]  # one scalar, one for each member, or none
     own: dict[str, Any]
+    fault: str = ""  # what is damaged apart from the fields
+
+
+def mark(text: str) -> str:
+    """The last entry of the text in the file's XML: that jali wrote it, and which checksum the text of our own record has."""
+    return f"{INFO} crc32 = {zlib.crc32(text.encode()):08x}"
 
 
 def in_words(label: Mapping[str, object]) -> str:
@@ -165,10 +175,23 @@ def parse_propagator(path: str, fd: int, size: int) -> PropagatorContents:
     if tag not in {f.file_tag for f in FAMILIES}:
         kind = ""
     fields = [_field(path, fd, extents, group) for group in _groups(path, found)]
-    if INFO not in header:  # which says the basis, and in which texts may be any
+    ours = INFO in header or _MARK.search(info) is not None
+    if ours or any(one.sums or one.fault for one in fields):
+        fields = [
+            one
+            if one.sums or one.fault
+            else replace(one, fault=f"{path}: no record {CHECKSUM!r} follows {one.where}")
+            for one in fields
+        ]
+    if not ours:  # our own record says the basis, and then texts may be any
         _check_basis(path, [header.get(FILE, ""), *(one.text for one in fields)])
     sources, sinks = _roles(path, kind, fields)
-    own = _own(path, header, info)
+    own, fault = _own(path, header, info)
+    if ours and not fault and found[-1].offset + padded(found[-1].length) > size:
+        fault = (
+            f"{path}: truncated: the zeros after record {found[-1].type!r} at offset {found[-1].offset} end at "
+            f"{size}, expected at {found[-1].offset + padded(found[-1].length)}"
+        )
     first = sinks[0]
     family = STAGGERED if first.kind == STAGGERED.name else DIRAC
     for one in fields:
@@ -188,7 +211,7 @@ def parse_propagator(path: str, fd: int, size: int) -> PropagatorContents:
                         f"{path}: {source.where} is the source of the sink in {sink.where}: their labels differ"
                     )
     return PropagatorContents(
-        extents, family, first.n, first.precision, kind, info, tuple(sinks), tuple(sources), own
+        extents, family, first.n, first.precision, kind, info, tuple(sinks), tuple(sources), own, fault
     )
 
 
@@ -211,7 +234,7 @@ def _refuse_others(path: str, found: list[Record]) -> None:
 
 
 def _text(path: str, fd: int, one: Record) -> str:
-    if one.length > TEXT_LIMIT:
+    if one.length > (OWN_LIMIT if one.type == INFO else TEXT_LIMIT):
         raise too_long(path, one)
     return text_of(fd, one)
 
@@ -449,13 +472,16 @@ def _require_basis(path: str, named: object) -> None:
         )
 
 
-def _own(path: str, header: Mapping[str, str], info: str) -> dict[str, Any]:
-    """Our own record; of files of others the metadata that the text in their XML has."""
+def _own(path: str, header: Mapping[str, str], info: str) -> tuple[dict[str, Any], str]:
+    """Our own record, of files of others the metadata that the text in their XML has; and what is damaged."""
+    marked = _MARK.search(info)
     if INFO not in header:
         found = re.findall(
-            r"(?:^|[;,\n])\s*([A-Za-z_][\w.-]{0,79})\s*=\s*([^=;,\n<>]{0,200})(?=[;,\n]|$)", info
+            r"(?:^|[;,\n])\s*([A-Za-z_][\w.-]{0,79})\s*=\s*([^=;,\n<>]{0,200})(?=[;,\n]|$)",
+            info[: marked.start()] if marked else info,
         )
-        return {"metadata": portable_metadata(dict(found))}
+        fault = f"{path}: no record {INFO!r}, which {FILE!r} says that jali wrote" if marked else ""
+        return {"metadata": portable_metadata(dict(found))}, fault
     own = info_of(header[INFO])
     boundary = own.get("boundary", [""] * DIRECTIONS) if own else None
     if (
@@ -466,7 +492,12 @@ def _own(path: str, header: Mapping[str, str], info: str) -> dict[str, Any]:
         or own.get("source") not in ("none", SCALAR, FULL)
         or not all(isinstance(value, str | int | float) for value in own["metadata"].values())
     ):
-        raise FileFormatError(f"{path}: record {INFO!r} is not the JSON object that jali writes")
+        return {"metadata": {}}, f"{path}: record {INFO!r} is not the JSON object that jali writes"
+    entry = mark(header[INFO])
+    if marked and marked[0].removeprefix("; ") != entry:
+        return own, (
+            f"{path}: the checksum of record {INFO!r} is {entry[-8:]}, {FILE!r} says {marked[1]}: damaged"
+        )
     if "basis" in own:
         _require_basis(path, own["basis"])
-    return own
+    return own, "" if marked else f"{path}: {FILE!r} does not say the checksum of record {INFO!r}: damaged"

@@ -4,7 +4,8 @@ What is written is "ScalarSource_TwelveSink" for a source that is one complex fi
 "Source_Sink_Pairs" for any other, each for Dirac fermions and for color vectors. What is read is these, the pairs with
 scalar sources, sources on a part of the lattice, and the one record of a LatticePropagator that QDP++ and Chroma write.
 Every field has a checksum of its own; spin and colour are read from its labels, so the order of the records is of no
-importance. No dates are written: a file depends on the numbers and the metadata alone. Boxes are NumPy arrays; fields are
+importance. The last entry of the text in the file's XML says that jali wrote the file, and the CRC-32 of the record of our
+own: where that record, its checksum or that of a field is missing, the file is damaged. No dates are written: a file depends on the numbers and the metadata alone. Boxes are NumPy arrays; fields are
 in `jali.hadrons`.
 
 Layout: "Input/Output for QCD", version 2.3 (usqcd-software/qio, doc/qio_2p3.tex, USQCD Dirac and staggered propagator
@@ -45,6 +46,7 @@ from .propagator_contents import (
     FIELD,
     FULL,
     LETTERS,
+    OWN_LIMIT,
     PROPAGATOR,
     SCALAR,
     SOURCE_TAG,
@@ -53,6 +55,7 @@ from .propagator_contents import (
     PropagatorContents,
     StoredField,
     in_words,
+    mark,
     parse_propagator,
 )
 from .scidac import (
@@ -71,6 +74,9 @@ from .writing import WRITER, check_tiling, explained, opened, writing_beside
 
 _INFO_LIMIT = 800
 """Characters of the metadata in the file's XML: QIO's manual allows 1023 bytes for all that stands there."""
+
+_NUMBER_LIMIT = 4096
+"""Bits of a whole number in metadata; Python does not read many more."""
 
 
 @dataclass
@@ -127,7 +133,7 @@ def write_propagator(
     extents = tuple(extents)
     with together(ranks):
         family, n = _checked_arrays(sinks, source, box, extents)
-        if precision not in LETTERS:
+        if not isinstance(precision, int | np.integer) or precision not in LETTERS:
             raise ParameterError(
                 f"precision {value_shown(precision)} should be 32 or 64 (bits of a real number)"
             )
@@ -140,13 +146,21 @@ def write_propagator(
             "source": kind,
             "metadata": texts,
         }
+        described = json.dumps(own, indent=1)
+        if len(described) > OWN_LIMIT:
+            raise ParameterError(
+                f"the metadata make a record of {len(described)} bytes, and a file of a propagator has {OWN_LIMIT} at most; "
+                "nothing written"
+            )
         about = _about(
-            family.file_tag, {"type": family.pairs if kind == FULL else family.scalar_source}, _brief(texts)
+            family.file_tag,
+            {"type": family.pairs if kind == FULL else family.scalar_source},
+            "; ".join(filter(None, (_brief(texts), mark(described)))),
         )
         head = record(PRIVATE_FILE, private_file_xml(extents), MESSAGE_BEGIN) + record(
             FILE, about, MESSAGE_END
         )
-        tail = record(INFO, json.dumps(own, indent=1).encode(), MESSAGE_BEGIN | MESSAGE_END)
+        tail = record(INFO, described.encode(), MESSAGE_BEGIN | MESSAGE_END)
         fields = list(_planned(family, n, sinks, source, math.prod(extents), precision))
         at = len(head)
         for one in fields:
@@ -175,15 +189,26 @@ def write_propagator(
 
 
 def kept_metadata(metadata: Mapping[str, object] | None) -> dict[str, Any]:
-    """Metadata as files of propagators keep them: texts, and Python's finite numbers. Raises ParameterError."""
-    kept: dict[str, Any] = {}
-    for key, text in checked_metadata(metadata).items():
+    """Metadata as files of propagators keep them: texts, and real numbers as Python has them. Raises ParameterError."""
+    if isinstance(metadata, Mapping):
+        metadata = {key: _text_or_number(key, value) for key, value in metadata.items()}
+    texts = checked_metadata(metadata)
+    for key in texts:
         if re.fullmatch(BASIS_KEY, key, re.IGNORECASE):
             raise ParameterError(f"metadata cannot set {key}: the writer says the basis, {BASIS}")
-        given = (metadata or {})[key]
-        number = type(given) is int or (isinstance(given, float) and math.isfinite(given))
-        kept[key] = given if number else text
-    return kept
+    return {key: texts[key] if isinstance(value, str) else value for key, value in (metadata or {}).items()}
+
+
+def _text_or_number(key: object, value: object) -> str | int | float:
+    """A value of metadata; NumPy's numbers as Python's. Raises ParameterError."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, str):
+        return str(plain)
+    if isinstance(plain, float | np.floating):
+        return float(plain)
+    if isinstance(plain, int) and not isinstance(plain, bool) and plain.bit_length() <= _NUMBER_LIMIT:
+        return int(plain)
+    raise ParameterError(f"metadata {value_shown(key)} is a text or a real number, not {value_shown(value)}")
 
 
 def _checked_arrays(
@@ -306,11 +331,13 @@ def is_lime(path: str) -> bool:
         return os.pread(fd, 4, 0) == MAGIC.to_bytes(4, "big")
 
 
-def open_propagator(path: str | os.PathLike[str], *, ranks: RankGroup | None = None) -> PropagatorFile:
+def open_propagator(
+    path: str | os.PathLike[str], *, verify: bool = True, ranks: RankGroup | None = None
+) -> PropagatorFile:
     """Open a propagator in LIME and read what it says of its fields (collective over `ranks`).
 
-    Raises `FileFormatError` for files that are no propagators, and where fields are missing, twice there or not what the
-    file says, `OSError` if the file cannot be read; the same on all ranks.
+    Raises `FileFormatError` for files that are no propagators, where fields are missing, twice there or not what the file
+    says, and with `verify` where the record that jali adds is not the one that was written, `OSError` if the file cannot be read; the same on all ranks.
     """
     ranks = ranks or SingleRank()
     with together(ranks):
@@ -319,6 +346,8 @@ def open_propagator(path: str | os.PathLike[str], *, ranks: RankGroup | None = N
             found = parse_propagator(name, fd, os.fstat(fd).st_size)
     if len(set(ranks.gather_bytes(hashlib.sha256(repr(found).encode()).digest()))) > 1:
         raise FileFormatError(f"{name}: the ranks see different files under this name")
+    if verify and found.fault:
+        raise FileFormatError(f"{found.fault}; verify=False takes the numbers as they are")
     return PropagatorFile(name, found, ranks)
 
 
@@ -382,6 +411,11 @@ class PropagatorFile:
     def boundary(self) -> list[str] | None:
         """The boundary conditions, if jali wrote them."""
         return self._found.own.get("boundary")
+
+    @property
+    def fault(self) -> str:
+        """What is damaged apart from the fields, for messages; empty where nothing is."""
+        return self._found.fault
 
     @property
     def has_checksums(self) -> bool:

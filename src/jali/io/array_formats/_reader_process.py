@@ -26,6 +26,7 @@ from jali.files import shown
 from . import Outline
 
 TIMEOUT = 60.0  # seconds without progress of the reader of a file
+BUSY = 10.0  # of them on a processor, at descriptions: a file system that is slow takes none
 
 
 def found_in(path: str) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ class _Process:
 
     def ask(self, path: str, wanted: dict[str, Any], out: NDArray[Any]) -> list[dict[str, Any]]:
         """Its answer; numbers go to `out`. Raises FileFormatError."""
-        common = {"path": os.path.abspath(path), "directory": os.getcwd(), "timeout": TIMEOUT}
+        common = {"path": os.path.abspath(path), "directory": os.getcwd(), "timeout": TIMEOUT, "busy": BUSY}
         request = json.dumps({**common, **wanted}).encode() + b"\n"
         library = wanted.get("library", "HDF5")
         begins = [begin for begin, _ in wanted.get("part", ())]
@@ -156,6 +157,10 @@ def _take(stream: Any, block: list[list[int]], begins: list[int], out: NDArray[A
 
 def _ended(status: int | None) -> str:
     """What is wrong with a file that has ended the process."""
+    if status == -signal.SIGVTALRM:
+        return (
+            f"it finds no end of what the file says of its datasets ({BUSY:g} s of computing without a step)"
+        )
     if status == 1:
         return f"it finds no end of what the file says of its datasets ({TIMEOUT:g} s without a step)"
     how = f"with status {status}"

@@ -4,8 +4,8 @@ decompressors may end a process.
 In a damaged file the library may loop for ever, take all memory or end its process. So it reads files here: at objects,
 attributes, indices of chunks, the files that a virtual dataset names, and at numbers that only the library can read.
 
-A request is a line of JSON: "path", "directory" (the client's working directory) and "timeout", seconds without a step after
-which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first
+A request is a line of JSON: "path", "directory" (the client's working directory), "timeout", seconds without a step after
+which this process ends, and "busy", such seconds of computing, for descriptions. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first
 index and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block":
 ...}`, which is like "part", and then the bytes as NumPy has them; with "library": "zarr" of an array of a Zarr store. The last
 line is `{"end": true}` or `{"error": ...}`. The process ends with its client, and after some time without a request.
@@ -22,6 +22,7 @@ import math
 import os
 import resource
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,21 +42,24 @@ def _say(message: dict[str, Any], numbers: Any = None) -> None:
 
 
 class _Steps:
-    """Called at each step. After `timeout` seconds without one the process ends, wherever the library is."""
+    """Called at each step. After `timeout` seconds without one, or `busy` of computing (0: any), the process ends, wherever
+    the library is."""
 
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self, timeout: float, busy: float) -> None:
+        self._timeout, self._busy = timeout, busy
         self._next = 0.0
 
     def __call__(self, *_: Any) -> None:
         now = time.monotonic()
         if now >= self._next:
             faulthandler.dump_traceback_later(self._timeout, exit=True, file=sys.stderr)
-            self._next = now + self._timeout / 4
+            signal.setitimer(signal.ITIMER_VIRTUAL, self._busy)  # its signal ends the process
+            self._next = now + min(self._timeout, self._busy or self._timeout) / 4
 
     def pause(self) -> None:
         """Until the next step the process waits for others."""
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         self._next = 0.0
 
 
@@ -178,7 +182,7 @@ def _blocks(chunks: Sequence[int], part: Sequence[Sequence[int]], itemsize: int)
 
 
 def _answer(request: dict[str, Any]) -> None:
-    step = _Steps(request["timeout"])
+    step = _Steps(request["timeout"], 0.0 if "part" in request else request["busy"])
     step()
     try:
         os.chdir(request["directory"])
@@ -190,7 +194,7 @@ def _answer(request: dict[str, Any]) -> None:
         _say({"error": f"{error}" or type(error).__name__})
     else:
         _say({"end": True})
-    faulthandler.cancel_dump_traceback_later()
+    step.pause()
 
 
 def main() -> None:
