@@ -252,7 +252,10 @@ def test_records_are_those_of_usqcd(tmp_path, element, type, file_tag, sink_tag,
     assert b"<dims>4 2 3 5 </dims><volfmt>0<" in first[2]
     twelve = "Twelve" if type == "DiracFermion" else "Three"
     kind = "Source_Sink_Pairs" if source else f"ScalarSource_{twelve}Sink"
-    whole = f"<{file_tag}><version>1.0</version><type>USQCD_{type}_{kind}</type><info>kappa = 0.1</info></{file_tag}>"
+    info = f"kappa = 0.1; jali-info crc32 = {zlib.crc32(last[2]):08x}"
+    whole = (
+        f"<{file_tag}><version>1.0</version><type>USQCD_{type}_{kind}</type><info>{info}</info></{file_tag}>"
+    )
     assert second[:2] == ("scidac-file-xml", 0x4000)
     assert second[2].decode().endswith(whole)
     assert last[:2] == ("jali-info", 0xC000)
@@ -573,8 +576,190 @@ def test_a_flipped_bit_is_found_by_the_checksum_of_its_field(tmp_path):
         load_source(path)
 
 
+def own_file(tmp_path, source=True):
+    """The records of a file of jali's with a boundary that others do not have, whose last record ends with zeros; and its propagator."""
+    S = propagator(jali.Lattice(2, 1, 1, 3), VECTOR(2), boundary="periodic")
+    for more in range(8):
+        save_propagator(
+            S, tmp_path / "S.lime", source=S if source else None, metadata={"log": "x" * more, "kappa": 0.125}
+        )
+        records = records_of((tmp_path / "S.lime").read_bytes())
+        if len(records[-1][2]) % 8:
+            break
+    return records, S
+
+
+def joined(records):
+    return b"".join(lime(kind, data, flags) for kind, flags, data in records)
+
+
+def changed_info(old, new):
+    return lambda records: [
+        (kind, flags, data.replace(old, new) if kind == "jali-info" else data)
+        for kind, flags, data in records
+    ]
+
+
+def changed_mark(records):
+    return [
+        (kind, flags, data.replace(b"jali-info crc32", b"jali-infn crc32")) for kind, flags, data in records
+    ]
+
+
+INFO_DAMAGE = {
+    "key": (changed_info(b"boundary", b"bouneary"), r"the checksum of record 'jali-info' is \w{8}, 'scidac-file-xml' says \w{8}"),
+    "digit": (changed_info(b"0.125", b"0.135"), "the checksum of record 'jali-info' is"),
+    "condition": (changed_info(b'"periodic"', b'"antiperiodic"'), "the checksum of record 'jali-info' is"),
+    "brace": (changed_info(b"{", b"["), "record 'jali-info' is not the JSON object that jali writes"),
+    "name": (lambda records: [*records[:-1], ("jali-infp", *records[-1][1:])], "no record 'jali-info', which 'scidac-file-xml' says"),
+    "cut": (lambda records: records[:-1], "no record 'jali-info', which 'scidac-file-xml' says that jali wrote"),
+    "mark": (changed_mark, "'scidac-file-xml' does not say the checksum of record 'jali-info'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", INFO_DAMAGE)
+def test_damage_in_the_record_of_our_own_is_found(tmp_path, what):
+    change, message = INFO_DAMAGE[what]
+    records, S = own_file(tmp_path)
+    assert same_bits(load_propagator(written(tmp_path, joined(records))), S)
+    path = written(tmp_path, joined(change(records)))
+    for call in (load_propagator, load_source, propagator_info):
+        with pytest.raises(FileFormatError, match=f"{re.escape(str(path))}: {message}.*verify=False takes"):
+            call(path)
+    if what in ("mark", "digit", "condition"):
+        assert same_bits(load_propagator(path, verify=False), S)
+    else:  # never a boundary that nobody has said
+        with pytest.raises(FileFormatError, match="it does not say the boundary: boundary= says it"):
+            load_propagator(path, verify=False)
+    assert same_bits(load_propagator(path, verify=False, boundary="periodic"), S)
+
+
+@pytest.mark.parametrize("which", ["one", "all"])
+@pytest.mark.parametrize("how", ["dropped", "renamed"])
+def test_a_missing_checksum_is_damage_in_files_of_jali(tmp_path, which, how):
+    records, S = own_file(tmp_path, source=False)
+    sums = [i for i, (kind, _, _) in enumerate(records) if kind == "scidac-checksum"]
+    for i in reversed(sums if which == "all" else sums[-1:]):
+        records[i : i + 1] = [] if how == "dropped" else [("scidac-checkzum", *records[i][1:])]
+    path = written(tmp_path, joined(records))
+    message = r"no record 'scidac-checksum' follows record 'scidac-binary-data' at offset \d+ \(color [01]\); verify=False takes"
+    with pytest.raises(FileFormatError, match=message):
+        load_propagator(path)
+    assert same_bits(load_propagator(path, verify=False), S)
+    assert not propagator_info(path)["checksums"]
+
+
+def test_in_files_of_others_all_fields_have_a_checksum_or_none(tmp_path):
+    records = records_of(twelve())
+    last = max(i for i, (kind, _, _) in enumerate(records) if kind == "scidac-checksum")
+    path = written(
+        tmp_path, joined([one for i, one in enumerate(records) if i != last] + [("other", 0x4000, b"")])
+    )
+    with pytest.raises(FileFormatError, match=r"no record 'scidac-checksum' follows .* \(spin 3, color 2\)"):
+        load_propagator(path)
+    none = [one for one in records if one[0] != "scidac-checksum"] + [("other", 0x4000, b"")]
+    assert np.array_equal(load_propagator(written(tmp_path, joined(none))).local(), S3)
+
+
+def test_a_cut_in_the_last_zeros_is_found_in_files_of_jali(tmp_path):
+    records, S = own_file(tmp_path)
+    path = written(tmp_path, joined(records)[:-1])
+    with pytest.raises(
+        FileFormatError,
+        match=r"truncated: the zeros after record 'jali-info' at offset \d+ end at \d+, expected at",
+    ):
+        load_propagator(path)
+    assert same_bits(load_propagator(path, verify=False), S)
+
+
+def test_long_metadata_are_read_and_what_is_too_long_is_not_written(tmp_path, monkeypatch):
+    S, path = propagator(jali.Lattice(SMALL), VECTOR(2)), tmp_path / "S.lime"
+    for ending in ("lime", "h5"):
+        save_propagator(S, tmp_path / f"S.{ending}", metadata={"log": "x" * 300_000})
+        assert same_bits(load_propagator(tmp_path / f"S.{ending}"), S)
+        assert propagator_info(tmp_path / f"S.{ending}")["metadata"] == {"log": "x" * 300_000}
+    before = path.read_bytes()
+    monkeypatch.setattr("jali.io.propagators.OWN_LIMIT", 1000)
+    with pytest.raises(
+        ParameterError,
+        match=r"a record of 1\d{3} bytes, and a file of a propagator has 1000 at most; nothing written",
+    ):
+        save_propagator(S, path, metadata={"log": "x" * 1000})
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("ending", ["lime", "h5"])
+def test_numbers_in_metadata_stay_numbers(tmp_path, ending):
+    S, path = propagator(jali.Lattice(SMALL), VECTOR(1)), tmp_path / f"S.{ending}"
+    given = {
+        "a": np.int32(3),
+        "b": np.float64(0.1),
+        "c": np.float32(0.5),
+        "d": np.inf,
+        "e": -0.0,
+        "f": 10**40,
+        "g": np.str_("1"),
+    }
+    save_propagator(S, path, metadata={**given, "nan": np.nan})
+    found = propagator_info(path)["metadata"]
+    assert np.isnan(found.pop("nan"))
+    assert found == given
+    assert [type(value) for value in found.values()] == [int, float, float, float, float, int, str]
+
+
+def test_numbers_too_large_for_32_bits_are_named_in_hdf5_on_every_rank(tmp_path):
+    errors = [None, None]
+
+    def attempt(what):
+        S = propagator(jali.Lattice(EXTENTS), SPINOR(3))
+        S[3, 1, 2, 4] = np.where(np.arange(144).reshape(12, 4, 3) == 12 * 7 + 5, 1e300, 1)
+        if what == "load":
+            save_propagator(S, tmp_path / "b.h5")
+        try:
+            if what == "load":
+                load_propagator(tmp_path / "b.h5", S.lattice, precision=32)
+            else:
+                save_propagator(
+                    S.like() if what == "source" else S, tmp_path / "a.h5", source=S, precision=32
+                )
+        except ParameterError as error:
+            errors[S.lattice.rank] = error
+
+    for what, name, end in (
+        ("sink", "a.h5: the sink", "nothing written"),
+        ("source", "a.h5: the source", "nothing written"),
+        ("load", "b.h5: the sink", "read it in 64"),
+    ):
+        errors[:] = None, None
+        jali.virtual_ranks(2, attempt, what)
+        assert all(error.on_every_rank for error in errors)
+        assert {str(error) for error in errors} == {
+            f"{tmp_path}/{name} of spin 2, color 1 holds (1e+300+0j) at (3, 1, 2, 4), too large for 32 bits; {end}"
+        }
+        assert not (tmp_path / "a.h5").exists()
+
+
+def test_hdf5_that_goes_round_in_a_damaged_file_is_ended_soon(tmp_path, monkeypatch):
+    S, path = propagator(jali.Lattice(SMALL), VECTOR(1)), tmp_path / "S.h5"
+    save_propagator(S, path)
+    load_propagator(path)  # the process that looks is there
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"GCOL") + 16
+    data[entry : entry + 256] = bytes(256)
+    path.write_bytes(data)
+    monkeypatch.setattr("jali.io.array_formats._reader_process.BUSY", 0.4)
+    with pytest.raises(
+        FileFormatError,
+        match=r"S\.h5: HDF5 cannot read it: it finds no end .*0\.4 s of computing without a step",
+    ):
+        load_propagator(path)
+    save_propagator(S, path)
+    monkeypatch.undo()
+    assert same_bits(load_propagator(path), S)
+
+
 def test_any_flipped_bit_leaves_the_numbers_right_or_is_refused(tmp_path):
-    S = propagator(jali.Lattice(2, 1, 1, 2), SPINOR(1))
+    S = propagator(jali.Lattice(2, 1, 1, 2), SPINOR(1), boundary="periodic")
     save_propagator(S, tmp_path / "S.lime", source=S)
     data, rng = (tmp_path / "S.lime").read_bytes(), np.random.default_rng(5)
     refused = 0
@@ -582,7 +767,9 @@ def test_any_flipped_bit_leaves_the_numbers_right_or_is_refused(tmp_path):
         bad = bytearray(data)
         bad[at] ^= 1 << int(rng.integers(8))
         try:
-            assert same_bits(load_propagator(written(tmp_path, bytes(bad)), S.lattice), S)
+            loaded = load_propagator(written(tmp_path, bytes(bad)), S.lattice)
+            assert same_bits(loaded, S)
+            assert loaded.boundary == S.boundary
         except (FileFormatError, LayoutError):
             refused += 1
     assert refused > 20
@@ -603,8 +790,18 @@ def test_the_lattice_must_be_that_of_the_file(tmp_path):
             load_propagator(tmp_path / f"S.{ending}", S.lattice, device="cpu")
         with pytest.raises(ParameterError, match="onto a Lattice, not onto 4"):
             load_propagator(tmp_path / f"S.{ending}", 4)
-        with pytest.raises(ParameterError, match="precision 16 should be 32 or 64"):
-            load_propagator(tmp_path / f"S.{ending}", precision=16)
+        for wrong in (16, 32.0, True, "32"):
+            with pytest.raises(ParameterError, match=f"precision {wrong!r} should be 32 or 64"):
+                load_propagator(tmp_path / f"S.{ending}", precision=wrong)
+            with pytest.raises(ParameterError, match=f"precision {wrong!r} should be 32 or 64"):
+                save_propagator(S, tmp_path / f"T.{ending}", precision=wrong)
+        assert load_propagator(tmp_path / f"S.{ending}", precision=np.int64(32)).precision == "float32"
+        for wrong in ("no", 0, None):
+            with pytest.raises(ParameterError, match=f"verify is True or False, not {wrong!r}"):
+                load_propagator(tmp_path / f"S.{ending}", verify=wrong)
+        for wrong in (True, {3: False}, ["periodic", True, 1, 1]):
+            with pytest.raises(LayoutError, match=r"'open' or phases, not .*(True|False)"):
+                load_propagator(tmp_path / f"S.{ending}", boundary=wrong)
     with pytest.raises(ParameterError, match="holds no source: none was given"):
         load_source(tmp_path / "S.lime")
 
@@ -648,6 +845,16 @@ def test_what_is_no_propagator_is_not_saved(tmp_path):
         ({"format": "npy"}, "propagators are saved as 'scidac' or 'hdf5', not as 'npy'"),
         ({"metadata": {"basis": "chiral"}}, "metadata cannot set basis"),
         ({"metadata": {"a b": 1}}, "metadata key 'a b'"),
+        ({"metadata": [1]}, "metadata is a dictionary"),
+        ({"metadata": {"a": None}}, "metadata 'a' is a text or a real number, not None"),
+        ({"metadata": {"a": [1]}}, r"metadata 'a' is a text or a real number, not \[1\]"),
+        ({"metadata": {"a": {}}}, "metadata 'a' is a text or a real number, not {}"),
+        ({"metadata": {"a": b"x"}}, "metadata 'a' is a text or a real number, not b'x'"),
+        ({"metadata": {"a": True}}, "metadata 'a' is a text or a real number, not True"),
+        ({"metadata": {"a": np.True_}}, "metadata 'a' is a text or a real number, not np.True_"),
+        ({"metadata": {"a": 1j}}, "metadata 'a' is a text or a real number, not 1j"),
+        ({"metadata": {"a": np.zeros(2)}}, "metadata 'a' is a text or a real number, not a numpy.ndarray"),
+        ({"metadata": {"a": 10**5000}}, "metadata 'a' is a text or a real number, not a number of"),
     ):
         with pytest.raises(ParameterError, match=message):
             save_propagator(S, path, **options)

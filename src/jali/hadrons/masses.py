@@ -921,7 +921,8 @@ def _require_determined(model: _Model, jacobian: FloatArray, most: float, where:
     if (sizes > 0).all():
         _, singular, right = np.linalg.svd(jacobian / sizes, full_matrices=False)
         if singular[-1] > 1e-10:
-            spreads = np.linalg.norm(right.T / singular, axis=1) / sizes
+            with np.errstate(over="ignore"):  # infinite is vague too
+                spreads = np.linalg.norm(right.T / singular, axis=1) / sizes
             vague = bool((spreads[: model.masses] > most).any())
     if vague:
         raise _UndeterminedError(f"the data do not determine all masses {where}: {_advice(model)}")
@@ -973,8 +974,8 @@ def _scaled(x: FloatArray) -> tuple[FloatArray, int]:
     """x / 2^k of size 1, and k: so sums and quotients remain within the range of doubles, and units of 2^k change no digit."""
     exponent = math.frexp(float(np.abs(x).max()))[1]
     scaled = np.ldexp(x, -exponent)
-    if exponent > 0 and (np.ldexp(scaled, exponent) != x).any():
-        # Numbers so small beside the largest that they lost digits: it need not become that small.
+    if exponent > 0 and np.abs(scaled[x != 0]).min(initial=1) < 2.0 ** (_ROOM - 1022):
+        # Numbers so small beside the largest that they, or their errors, lose digits: the largest need not become that small.
         exponent = max(exponent - _ROOM, 0)
         scaled = np.ldexp(x, -exponent)
     return scaled, exponent
