@@ -5,7 +5,7 @@ N = eps_abc (u_a^T C gamma_5 d_b) u_c with C = gamma_t gamma_y, and with propaga
     C(t, p) = sum_x exp(-i p (x - y)) eps_abc eps_a'b'c' { tr[S_aa'^T D_bb'] tr[P S_cc'] + tr[P S_aa' D_bb'^T S_cc'] },
     D = (C gamma_5) S_d (gamma_t (C gamma_5)^dagger gamma_t)
 
-(C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), eqs. 6.19 and 6.25; traces are those of spins). With the matrix of spins
+(C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), chapter 6; traces are those of spins). With the matrix of spins
 M_cc' = sum eps eps S_aa' D_bb'^T both terms are products of M and S: tr[M_cc'] tr[P S_cc'] + tr[P M_cc' S_cc']. What is summed over sites is the
 matrix N = tr[M_cc'] S_cc' + M_cc' S_cc', so every projector P comes of one sum: C = tr[P N]. A kernel takes the columns of one c'.
 """

@@ -14,7 +14,7 @@ def pcac_mass(found: Mesons) -> np.ndarray:
     """m(t) = [C_AP(t + 1) - C_AP(t - 1)] / (4 C_PP(t)), (T,), by which d_mu A_mu = 2 m P defines the mass of a quark.
 
     A is psibar gamma_t gamma_5 psi, P psibar gamma_5 psi at the sink, and P the source (C. Gattringer and C. B. Lang, Quantum Chromodynamics on the
-    Lattice (2010), eq. 9.65, unrenormalised and not improved). It is flat away from the source; entries beside the source, 0, 1 and T - 1, touch it.
+    Lattice (2010), chapter 9, unrenormalised and not improved). It is flat away from the source; entries beside the source, 0, 1 and T - 1, touch it.
     Correlators are those of momentum zero, one of the momenta of `mesons`. Raises ParameterError where it is none of them.
     """
     if not isinstance(found, Mesons):

@@ -4,7 +4,7 @@ A meson psibar_1 Gamma psi_2 at the sink and Gamma' at the source has, with the 
 
     C(t, p) = - sum_x exp(-i p (x - y)) tr[ gamma_5 S_1^dagger(x) gamma_5 Gamma S_2(x) Gammabar' ],   Gammabar' = gamma_t Gamma'^dagger gamma_t
 
-(C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), eqs. 6.13 and 6.31, gamma_5-hermiticity used), which is positive for gamma_5,
+(C. Gattringer and C. B. Lang, Quantum Chromodynamics on the Lattice (2010), chapter 6; gamma_5-hermiticity used), which is positive for gamma_5,
 gamma_k and gamma_t gamma_5 at zero momentum. Only spins meet Gamma and Gamma', so what is summed are the 256 numbers
 
     G(t, p)[s', r', s, r] = sum_x exp(-i p (x - y)) sum_colours conj(S_1[s, s']) S_2[r, r']
