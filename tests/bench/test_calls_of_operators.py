@@ -9,6 +9,7 @@ from jali.bench.operators import OPERATORS, links_of, operator_case
 from jali.codegen.guard_discovery import GuardDiscovery
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_no_function_of_a_formula_is_looked_into_by_python(name, monkeypatch):
     """A formula that mentions a description of functions, such as `__name__` in a message, would make each call check that of all functions

@@ -144,7 +144,7 @@ def test_files_have_the_same_bytes_on_any_number_of_ranks(ensemble, tmp_path):
 
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(ensemble, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    words = [*ensemble, *WILSON, "--sources", 2, "--output"]
+    words = [*ensemble[:4], *WILSON, "--sources", 1, "--output"]
     run_jali("spectrum", *words, whole)
     with running("spectrum", *words, killed) as process:
         results = killed / "results"
@@ -152,7 +152,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(ensemble, tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     done = set(bytes_of(results))
-    assert 0 < len(done) < len(ensemble)
+    assert 0 < len(done) < 4
     again = run_jali("spectrum", *words, killed)
     assert "already" in again.stderr
     assert bytes_of(whole) == bytes_of(killed)

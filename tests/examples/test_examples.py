@@ -111,7 +111,7 @@ def test_the_pion_of_a_file_is_the_known_one(monkeypatch):
 
 
 @pytest.mark.mpi
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "example",
     [pytest.param(e, marks=pytest.mark.full if e.stem in LONG else ()) for e in EXAMPLES],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jali.cli.options import numbers_argument
 from jali.errors import ParameterError
@@ -44,8 +44,8 @@ NEGATIVE = re.compile(r"-[0-9.][-+0-9.,e]*")
 OPTIONS = ("mass", "kappa", "csw", "mu")  # numbers with an option of their own
 
 
-def numbers_of(name: str | None, given: Numbers, command: str) -> Numbers:
-    """The numbers of the operator of this name: those that are given, and the usual ones. Raises ParameterError for other
+def numbers_of(name: str | None, given: Numbers, command: str, options: Sequence[str] = OPTIONS) -> Numbers:
+    """The numbers of the operator of this name: those that are given, and the usual ones. `options` have an option of their own in the command. Raises ParameterError for other
     names and numbers, and for those that are missing."""
     if name is None or name not in OPERATORS:
         what = "names an operator" if name is None else f"knows no operator {value_shown(name)}"
@@ -57,8 +57,8 @@ def numbers_of(name: str | None, given: Numbers, command: str) -> Numbers:
         raise ParameterError("the mass of a quark is given by --mass or by --kappa, not by both")
     for word in needed:
         if word not in numbers and not (word == "mass" and by_kappa):
-            kappa = " or --kappa" if word == "mass" and name in WITH_KAPPA else ""
-            option = f"--{word}" if word in OPTIONS else f"--numbers {word}=..."
+            kappa = " or --kappa" if word == "mass" and name in WITH_KAPPA and "kappa" in options else ""
+            option = f"--{word}" if word in options else f"--numbers {word}=..."
             raise ParameterError(f"the operator {name} needs its {word}: {option}{kappa}")
     known = [*needed, *usual, *(["kappa"] if name in WITH_KAPPA else [])]
     if unknown := sorted(numbers.keys() - set(known)):

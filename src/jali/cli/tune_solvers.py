@@ -31,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     name, mass = arguments.kernel, arguments.mass
     given = {**arguments.numbers, **({} if mass is None else {"mass": mass})}
-    numbers = numbers_of(name, given, "jali tune solvers")
+    numbers = numbers_of(name, given, "jali tune solvers", ("mass",))
     if arguments.batch is not None and name == "domain-wall":
         raise ParameterError("the members of a batch of domain-wall are its slices: leave out --batch")
     U = _links(arguments)

@@ -18,6 +18,7 @@ import numpy as np
 
 import jali
 from jali import io
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.types import element_named
 from jali.comm.validation import flag, integer
 from jali.errors import FileFormatError, LayoutError, ParameterError, StorageError
@@ -184,7 +185,7 @@ def propagator_info(path: str | os.PathLike[str]) -> dict[str, Any]:
         "extents": extents,
         "element": about["element"],
         "members": about["batch"],
-        "precision": 32 if about["precision"] == "float32" else 64,
+        "precision": ARITHMETICS[about["precision"]].bits,
         "source": "full" if _SOURCE in arrays.arrays else None,
         "boundary": list(about["boundary"]),
         "checksums": "checksum" in about,

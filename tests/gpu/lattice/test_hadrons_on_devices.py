@@ -22,6 +22,7 @@ from hadron_bytes import correlators, everything, sources
 from quarks import filled
 
 
+@pytest.mark.short(1)
 def test_sources_and_correlators_have_the_bits_of_the_host(device):
     extents = (2, 2, 4, 4)
     host, there = Lattice(*extents), Lattice(*extents, device=device)
@@ -29,6 +30,7 @@ def test_sources_and_correlators_have_the_bits_of_the_host(device):
         assert [a == b for a, b in zip(make(there), make(host), strict=True)] == [True] * 9
 
 
+@pytest.mark.short(1)
 def test_hadrons_of_solves_have_the_bits_of_the_host(device):
     found = []
     for kind in ("cpu", device):

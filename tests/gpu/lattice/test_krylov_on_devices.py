@@ -66,6 +66,7 @@ def test_solves_have_the_history_of_the_host(name, batch, device):
     assert found(device, check_interval=1)[:2] == expected[:2]
 
 
+@pytest.mark.short(1)
 def test_defect_correction_has_the_bits_of_the_host(device):
     def found(kind):
         D, b = setting(kind, None)

@@ -15,6 +15,7 @@ def laplace(X, out, phi):
     out[X] = total
 
 
+@pytest.mark.short(1)
 def test_eigenvectors_have_the_bits_of_the_host(device):
     for options in ({}, {"degree": 3, "window": (1.5, 8.0)}):
         results = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import jali
 from jali import Complex, Field, Lattice
@@ -26,6 +27,7 @@ def right_hand_side(device):
     return b
 
 
+@pytest.mark.short(1)
 def test_solutions_have_the_bits_of_the_host(device):
     for shifts in ([0.0, 0.3, 40.0], [0.05, 0.3, 40.0]):
         results = []
