@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import jali
 from jali import Complex, Field, Lattice
 from jali.solvers import lanczos
