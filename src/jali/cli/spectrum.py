@@ -39,7 +39,7 @@ from jali.cli.quark_sources import (
 from jali.cli.spectrum_folder import REPORT, SUMMARY, ResultFolder, digest_of_file, document
 from jali.cli.spectrum_summary import Summary, render, summarise
 from jali.errors import FileFormatError, JaliError, ParameterError, SolverError
-from jali.fermions import Dirac
+from jali.fermions import Dirac, gamma, gamma5
 from jali.files import shown, value_shown
 from jali.gauge import GaugeField, plaquette
 from jali.hadrons import GAMMAS, STAGGERED_MESONS, mesons, nucleon, staggered_mesons
@@ -235,7 +235,7 @@ class Measurement:
         for p in momenta:
             for name in GAMMAS:
                 put(name, p, of_pairs.correlator(name, momentum=p))
-            put("gtg5 g5", p, of_pairs.correlator("gtg5", "g5", p))
+            put("gtg5 g5", p, of_pairs.correlator(gamma[ndim - 1] * gamma5, "g5", p))
         if self._has_nucleon(S):
             of_three = nucleon(S, momenta=momenta, origin=site)
             for p in momenta:

@@ -11,6 +11,7 @@ import numpy as np
 
 from jali.amounts import counted
 from jali.errors import JaliError, ParameterError
+from jali.hadrons.currents import pcac_mass_of
 from jali.hadrons.masses import EffectiveMass, Fit, Plateau, effective_mass, fit_correlator, fold, plateau
 from jali.statistics import format_value, jackknife
 
@@ -149,6 +150,8 @@ def _summarised(
         return each[0] if of_sources else each.mean(axis=1)
 
     channels: tuple[Channel, ...] = OF_STAGGERED if "vector" in names else OF_SPINORS
+    if len(results[0]["extents"]) < 4:  # names from spins are those of three directions of space
+        channels = tuple(channel for channel in channels if channel.name in ("pion", "scalar"))
     if "nucleon" in names:
         sign = -1 if parameters["sources"]["boundary"] == "antiperiodic" else 1
         channels += (Channel("nucleon", _nucleon(sign), "exp", None),)
@@ -244,8 +247,7 @@ def _pcac(axial: np.ndarray, density: np.ndarray, bin_size: int) -> tuple[np.nda
     """m(t) of the means, (T,), with errors."""
 
     def mass(both: np.ndarray) -> np.ndarray:
-        A, P = both
-        return (np.roll(A, -1) - np.roll(A, 1)) / (4 * P)
+        return pcac_mass_of(*both)
 
     both = np.stack([axial, density], axis=1)
     if len(both) // bin_size < 2:

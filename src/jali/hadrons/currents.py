@@ -22,6 +22,11 @@ def pcac_mass(found: Mesons) -> np.ndarray:
     rest = (0,) * (len(found.origin) - 1)  # others would need the currents of space, too
     current = gamma[len(found.origin) - 1] * gamma5
     axial, density = found.correlator(current, "g5", rest).real, found.correlator("g5", None, rest).real
+    return pcac_mass_of(axial, density)
+
+
+def pcac_mass_of(axial: np.ndarray, density: np.ndarray) -> np.ndarray:
+    """m(t) of the correlators C_AP and C_PP, (T,): `pcac_mass` of means, too."""
     return (np.roll(axial, -1) - np.roll(axial, 1)) / (4 * density)
 
 
