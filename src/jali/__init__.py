@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from jali import torch as torch
     from jali import tune as tune
     from jali import vectors as vectors
+    from jali.derivatives.functions import adjoint, conjugate, gradient, pullback, tangent, transpose
     from jali.fermions.dirac import Dirac
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
@@ -214,6 +215,10 @@ _LATER = {
         )
     },
     "Call": "jali.lattice.bound_call",
+    **{
+        name: "jali.derivatives.functions"
+        for name in ("adjoint", "conjugate", "gradient", "pullback", "tangent", "transpose")
+    },
     "Dirac": "jali.fermions.dirac",
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",

@@ -48,6 +48,7 @@ class Builder:
         self.precision = precision
         self.ieee = ARITHMETICS[precision].words == 1
         self.nodes: list[Node] = []
+        self.line = ""  # what nodes that are made now belong to, where it is not the line that makes them
         self._known: dict[tuple[Any, ...], Node] = {}
 
     def node(self, op: str, args: Iterable[Node], attrs: tuple[Any, ...], type: Type) -> Node:
@@ -63,7 +64,7 @@ class Builder:
         if found is None:
             assert op in OPERATIONS, f"operation {op} has no descriptor"
             found = Node(len(nodes), op, args, attrs, type)
-            found.where = user_line()
+            found.where = self.line or user_line()
             if not self.ieee and (what := OPERATIONS[op].of_bits(found)):
                 raise trace_error(why_not_computed(what, self.precision))
             if args:

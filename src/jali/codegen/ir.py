@@ -118,6 +118,7 @@ class FieldSlot:
     )  # those below a write at another offset
     ratio: Any = None  # of its lattice to the loop's (`storage_formats.Ratio`); offsets are its lattice's
     batch: int = 0  # its members at each site; 0: it has none
+    factors: tuple[complex | None, ...] = ()  # of its boundary, direction by direction; None: it is open
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)

@@ -22,11 +22,21 @@ Flops = Callable[[Node], int]
 Range = tuple[float, float]  # least and largest value of a whole number; infinite where it is not known
 Compute = Callable[[Any], Callable[..., Any] | None]
 Bounds = Callable[[Node, list[Range], Sequence[int]], Range]
+Pullback = Callable[["Builder", Node, Node, Sequence[bool]], Sequence[Node | None]]
+Tangent = Callable[["Builder", Node, Sequence[Node | None]], Node | None]
 
 
 def always(function: Callable[..., Any]) -> Compute:
     """The column `compute` of an operation that is computed alike for all attributes and types."""
     return lambda node: function
+
+
+PARTS = 2  # the degree of an argument of which real and imaginary parts go different ways
+
+
+def degrees(*each: int) -> Callable[[Node], Sequence[int]]:
+    """The column `linear` of an operation that is linear alike for all attributes."""
+    return lambda node: each
 
 
 def no_flops(node: Node) -> int:
@@ -111,6 +121,19 @@ class Operation:
     compute: Compute | None = None
     # whether its value is a whole number, though it is real
     gives_whole: Callable[[Node], bool] | None = None
+
+    # its derivative (docs/derivatives.md)
+    # how it depends on each argument while the others are held: 1 linear, -1 of its conjugate, PARTS of both, 0 not linear
+    linear: Callable[[Node], Sequence[int]] | None = None
+    jointly: bool = False  # it is linear in all its arguments together, as a sum is
+    # `pullback(nodes, node, c, wanted)`: what each wanted argument contributes to Re <c, d node> = sum Re <contribution, d argument>, with
+    # <a, b> = sum conj(a) b over components; None: nothing
+    pullback: Pullback | None = None
+    # `tangent(nodes, node, of)`: the change of its value for changes `of` the arguments, None where there is none; where it is left out, the
+    # sum of the operation itself on each change (`linear`)
+    tangent: Tangent | None = None
+    # `alike(nodes, node)`: the same value by other operations, whose derivatives are its own
+    alike: Callable[[Builder, Node], Node] | None = None
 
     def __call__(self, nodes: Builder, *arguments: Any) -> Node:
         return self.make(nodes, *arguments)

@@ -164,13 +164,15 @@ class ArrayArgument:
 @dataclass(frozen=True)
 class FieldArgument:
     """The properties of a field argument that tracing needs. Equal `identity` means the same field; `ratio` is that of its
-    lattice, `open` are the directions in which its boundary is, `batch` its members at a site, 0 where it has none."""
+    lattice, `open` are the directions in which its boundary is, `batch` its members at a site, 0 where it has none. What derivatives ask
+    besides are `factors`, those of its boundary (None: open)."""
 
     storage: Stored
     identity: int
     ratio: Ratio | None = None
     open: tuple[int, ...] = ()
     batch: int = 0
+    factors: tuple[complex | None, ...] = ()
 
 
 class Ratio(NamedTuple):

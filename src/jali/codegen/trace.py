@@ -54,7 +54,15 @@ def trace(
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
         found = slots.get(argument.identity)
         if found is None:
-            state.slots.append(FieldSlot(name, argument.storage, ratio=argument.ratio, batch=argument.batch))
+            state.slots.append(
+                FieldSlot(
+                    name,
+                    argument.storage,
+                    ratio=argument.ratio,
+                    batch=argument.batch,
+                    factors=argument.factors,
+                )
+            )
             element, slot = argument.storage.element, len(state.slots) - 1
             found = FieldSymbol(state, slot, name, element, argument.ratio, argument.open)
             slots[argument.identity] = found

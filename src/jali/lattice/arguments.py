@@ -168,7 +168,12 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
 
 def _described(field: Field, lattice: Any) -> FieldArgument:
     return FieldArgument(
-        field.stored, field.serial, ratio_of(lattice, field.lattice), field.boundary.open, field.batch or 0
+        field.stored,
+        field.serial,
+        ratio_of(lattice, field.lattice),
+        field.boundary.open,
+        field.batch or 0,
+        field.boundary.crossing,
     )
 
 

@@ -71,6 +71,12 @@ class Boundary:
         """The directions in which it is open."""
         return tuple([axis for axis, c in enumerate(self.conditions) if c == "open"])
 
+    @property
+    def crossing(self) -> tuple[complex | None, ...]:
+        """The factors of crossings in the positive direction; None where it is open."""
+        named = {"periodic": 1, "antiperiodic": -1, "open": None}
+        return tuple([named[c] if isinstance(c, str) else c for c in self.conditions])
+
     @classmethod
     def from_words(cls, words: list[str], element: Element) -> Boundary:
         """The conditions that `words` are of, phases to the last bit. Raises LayoutError."""

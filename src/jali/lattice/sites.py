@@ -73,6 +73,7 @@ class SiteFunction:
         check_function(function)
         functools.update_wrapper(self, function)
         self.function = function
+        self.source: Any = function  # whose object's fields it may take
         self.__wrapped_site_function__ = function
         signature = inspect.signature(function)
         known = list(signature.parameters.values())
@@ -363,6 +364,26 @@ class SiteFunction:
             )
         return list(traced.programs[0].sums)
 
+    def domain_of(self, arguments: tuple[Any, ...], sums: tuple[str, ...] = ()) -> Domain:
+        """The sites that such a call runs over where it is given no domain, before anything is compiled: a colour, where fields have one alone.
+        `sums` are parameters that are sums, for which there are no arguments. Raises TraceError, LayoutError."""
+        from jali.codegen.stages import programs_of
+        from jali.lattice.colours import domain_of_call
+
+        given = iter(arguments)
+        whole = tuple(SUM if name in sums else next(given) for name in self.parameters)
+        fields = list(fields_of(whole))
+        lattice = lattice_of(self.__name__, fields, None)
+        shapes = tuple(describe(a, n, lattice) for a, n in zip(whole, self.parameters, strict=True))
+        captured = fields_at_hand(self.source)
+        of_object = isinstance(self.source, types.MethodType)
+        outside = Outside(captured, lattice, of_object, dict(zip(self.parameters, whole, strict=True)))
+        with lattice.lock:
+            how = lattice.ndim, common_precision([*fields, *captured])
+            traced = self._traced(whole, shapes, [*fields, *captured], how, outside)
+        distinct = {f.serial: f for f in (*fields, *captured, *outside.taken.values())}
+        return domain_of_call(programs_of(traced), list(distinct.values()), lattice, ALL)
+
     def _remember(self, key: Any, bound: BoundCall) -> None:
         """With the lock of its lattice, so that no deleted launch is run."""
         bound.forget = _Forget(weakref.ref(self), key)
@@ -382,11 +403,11 @@ class SiteFunction:
         """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
         domain = as_domain(domain, "over=")
         given, wanted = list(fields_of(arguments)), lattice
-        of_object = isinstance(self.function, types.MethodType)
-        captured = fields_at_hand(self.function)  # a first guess; the trace determines them
+        of_object = isinstance(self.source, types.MethodType)
+        captured = fields_at_hand(self.source)  # a first guess; the trace determines them
         while True:
             fields = given + captured
-            lattice = lattice_of(self.__name__, fields, wanted)
+            lattice = self._lattice_of(fields, arguments, wanted)
             self._count_some_gone(lattice.gpu)
             shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
             how = (lattice.ndim, common_precision(fields))
@@ -404,6 +425,14 @@ class SiteFunction:
                     key = None if key is None else self._key(domain, arguments, wanted, sums)
                     return self._bound_to(traced, fields, arguments, lattice, domain, sums, key)
             captured = [*(f for f in captured if f in taken), *(f for f in taken if f not in captured)]
+
+    def _lattice_of(self, fields: list[Field], arguments: tuple[Any, ...], wanted: Any) -> Any:
+        """The lattice that a call runs over; `wanted` is the one that is asked for, if any."""
+        return lattice_of(self.__name__, fields, wanted)
+
+    def _beyond_types(self, fields: list[Field], lattice: Any) -> Any:
+        """What a trace depends on besides the types of arguments, as a key."""
+        return ()
 
     def _bound_to(
         self,
@@ -452,6 +481,7 @@ class SiteFunction:
             lattice_serial,
             serials,
             self._fixed_of(arguments) if fixed else (),
+            self._beyond_types(fields, outside.lattice),
         )
         with _tracing:
             known = self._programs.get(key, ())

@@ -26,7 +26,7 @@ from jali.codegen.language.conversions import (
 )
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Fusion, Range, always, operation
+from jali.codegen.operation import Fusion, Range, always, degrees, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -84,11 +84,22 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     return result
 
 
+def _change_of_sum(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+    a, b = of
+    if a is None or b is None:
+        return a if b is None else b if node.op == "add" else neg(nodes, b)
+    return _sum(nodes, a, b, node.op)
+
+
 @operation(
     "add",
     _write_sum,
     flops=elementwise(1),
     sign=1,
+    linear=degrees(1, 1),
+    jointly=True,
+    pullback=lambda nodes, node, c, wanted: (c, c),
+    tangent=_change_of_sum,
     bounds=lambda node, of, extents: (of[0][0] + of[1][0], of[0][1] + of[1][1]),
     compute=always(operator.add),
 )
@@ -102,6 +113,10 @@ def add(nodes: Builder, a: Node, b: Node) -> Node:
     _write_sum,
     flops=elementwise(1),
     sign=-1,
+    linear=degrees(1, 1),
+    jointly=True,
+    pullback=lambda nodes, node, c, wanted: (c, neg(nodes, c) if wanted[1] else None),
+    tangent=_change_of_sum,
     bounds=lambda node, of, extents: (of[0][0] - of[1][1], of[0][1] - of[1][0]),
     compute=always(operator.sub),
 )
@@ -118,7 +133,15 @@ def _neg(w: Writer, node: Node) -> None:
         w.name(node, [f"-{p}" for p in a.parts], "integer" if node.type.kind == "int" else "real")
 
 
-@operation("neg", _neg, bounds=lambda node, of, extents: (-of[0][1], -of[0][0]), compute=always(operator.neg))
+@operation(
+    "neg",
+    _neg,
+    bounds=lambda node, of, extents: (-of[0][1], -of[0][0]),
+    compute=always(operator.neg),
+    linear=degrees(1),
+    pullback=lambda nodes, node, c, wanted: (neg(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and neg(nodes, of[0]),
+)
 def neg(nodes: Builder, a: Node) -> Node:
     """Minus a."""
     if a.type.kind == "bool":
@@ -223,6 +246,22 @@ def _mul_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     return min(corners), max(corners)
 
 
+def _number_pulled_back(nodes: Builder, factor: Node, c: Node, kind: str) -> Node:
+    """What a number of a kind that multiplies `factor` gets of the product's c: their inner product (`matrices.dot`, which is made of these
+    products), or its real part."""
+    if factor.type.shape:
+        found = nodes.node("dot", (factor, c), (), Type(c.type.kind))
+    else:
+        found = mul(nodes, conj(nodes, factor), c)
+    return found if found.type.kind == kind else nodes.node("real", (found,), (), Type(kind))
+
+
+def _pull_back_product(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    a, b = node.args
+    of_number = _number_pulled_back(nodes, b, c, a.type.kind) if wanted[0] else None
+    return of_number, mul(nodes, conj(nodes, a), c) if wanted[1] else None
+
+
 @operation(
     "mul",
     _mul,
@@ -230,6 +269,8 @@ def _mul_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     fusion=Fusion(_is_scaled, multiply_add),
     bounds=_mul_bounds,
     compute=always(operator.mul),
+    linear=degrees(1, 1),
+    pullback=_pull_back_product,
 )
 def mul(nodes: Builder, a: Node, b: Node) -> Node:
     """A number times anything, in either order."""
@@ -298,7 +339,31 @@ def _quotient(a: Any, b: Any) -> Any:
     return math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
-@operation("div", _div, flops=_div_flops, compute=always(_quotient))
+def _pull_back_quotient(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    b = node.args[1]
+    of_dividend = div(nodes, c, conj(nodes, b))
+    of_divisor = neg(nodes, _number_pulled_back(nodes, node, of_dividend, b.type.kind)) if wanted[1] else None
+    return of_dividend, of_divisor
+
+
+def _change_of_quotient(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+    (a, b), (_, divisor) = of, node.args
+    total = a
+    if b is not None:
+        less = mul(nodes, b, node)
+        total = neg(nodes, less) if a is None else sub(nodes, a, less)
+    return total and div(nodes, total, divisor)
+
+
+@operation(
+    "div",
+    _div,
+    flops=_div_flops,
+    compute=always(_quotient),
+    linear=degrees(1, 0),
+    pullback=_pull_back_quotient,
+    tangent=_change_of_quotient,
+)
 def div(nodes: Builder, a: Node, b: Node) -> Node:
     """a divided by the number b."""
     if b.type.shape:
@@ -329,7 +394,17 @@ def _conj(w: Writer, node: Node) -> None:
     w.assign(node, out)
 
 
-@operation("conj", _conj, renames=True, method="conj", degrees=((-1,),), keeps_hermitian=True)
+@operation(
+    "conj",
+    _conj,
+    renames=True,
+    method="conj",
+    degrees=((-1,),),
+    keeps_hermitian=True,
+    linear=degrees(-1),
+    pullback=lambda nodes, node, c, wanted: (conj(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and conj(nodes, of[0]),
+)
 def conj(nodes: Builder, a: Node) -> Node:
     """Complex conjugate of every component."""
     if a.type.kind != "complex":

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.language.arithmetic import neg
-from jali.codegen.language.conversions import as_number, common, number_of
+from jali.codegen.language.conversions import as_number, common, number_of, zero_of
 from jali.codegen.language.leaves import is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Operation, Range, Text, always, operation
+from jali.codegen.operation import Operation, Range, Text, always, degrees, operation
 
 if TYPE_CHECKING:
     from jali.codegen.writer import Writer
@@ -95,12 +95,30 @@ def _where_bounds(node: Node, of: list[Range], extents: Sequence[int]) -> Range:
     return min(low_a, low_b), max(high_a, high_b)
 
 
+def _pull_back_choice(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    condition, zero = node.args[0], zero_of(nodes, c.type)
+    return (
+        None,
+        where(nodes, condition, c, zero) if wanted[1] else None,
+        where(nodes, condition, zero, c) if wanted[2] else None,
+    )
+
+
+def _change_of_choice(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node:
+    a, b = (zero_of(nodes, node.type) if change is None else change for change in of[1:])
+    return where(nodes, node.args[0], a, b)
+
+
 @operation(
     "where",
     _where,
     bounds=_where_bounds,
     compute=always(lambda condition, a, b: a if condition else b),
     chooses=True,
+    linear=degrees(0, 1, 1),
+    jointly=True,
+    pullback=_pull_back_choice,
+    tangent=_change_of_choice,
 )
 def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     """a where the condition holds, else b."""

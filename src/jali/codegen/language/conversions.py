@@ -9,7 +9,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import always, operation
+from jali.codegen.operation import always, degrees, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -24,7 +24,21 @@ def _element(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[each * k : each * (k + 1)])
 
 
-@operation("element", _element, renames=True, component=True)
+def _pull_back_component(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    type, index = node.args[0].type, node.attrs[0]
+    zero = zero_of(nodes, Type(type.kind))
+    return (build(nodes, type, [c if k == index else zero for k in range(type.size)]),)
+
+
+@operation(
+    "element",
+    _element,
+    renames=True,
+    component=True,
+    linear=degrees(1),
+    pullback=_pull_back_component,
+    tangent=lambda nodes, node, of: of[0] and element(nodes, of[0], node.attrs[0]),
+)
 def element(nodes: Builder, a: Node, index: int) -> Node:
     """Component `index` (row-major) of a vector or matrix."""
     if build.made(a):
@@ -41,7 +55,25 @@ def _build(w: Writer, node: Node) -> None:
     w.assign(node, [p for a in node.args for p in w.parts(a)])
 
 
-@operation("build", _build, renames=True, collects=True)
+def _pull_back_components(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    return [element(nodes, c, k) if want else None for k, want in enumerate(wanted)]
+
+
+def _change_of_components(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node:
+    zero = zero_of(nodes, Type(node.type.kind))
+    return build(nodes, node.type, [zero if part is None else part for part in of])
+
+
+@operation(
+    "build",
+    _build,
+    renames=True,
+    collects=True,
+    linear=lambda node: [1] * len(node.args),
+    jointly=True,
+    pullback=_pull_back_components,
+    tangent=_change_of_components,
+)
 def build(nodes: Builder, type: Type, components: Sequence[Node]) -> Node:
     """A vector or matrix from its components, row by row; all are converted to the type's kind."""
     parts = [convert(nodes, c, type.kind) for c in components]
@@ -67,7 +99,34 @@ def _complex(w: Writer, node: Node) -> None:
     w.assign(node, [w.one(node.args[0]), w.one(node.args[1])])
 
 
-@operation("complex", _complex, renames=True, compute=always(complex))
+def _part(nodes: Builder, c: Node, k: int) -> Node:
+    """The real part of a complex number, or with k = 1 the imaginary one (`parts.py`, which is made of what stands here)."""
+    if complex_number.made(c):
+        return c.args[k]
+    if is_exact(c):
+        return exact(nodes, c.attrs[0].imag if k else c.attrs[0].real)
+    return nodes.node("imag" if k else "real", (c,), (), Type("real"))
+
+
+def _pull_back_parts(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    return [_part(nodes, c, k) if want else None for k, want in enumerate(wanted)]
+
+
+def _change_of_parts(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node:
+    re, im = (zero_of(nodes, Type("real")) if part is None else part for part in of)
+    return complex_number(nodes, re, im)
+
+
+@operation(
+    "complex",
+    _complex,
+    renames=True,
+    compute=always(complex),
+    linear=degrees(1, 1),
+    jointly=True,
+    pullback=_pull_back_parts,
+    tangent=_change_of_parts,
+)
 def complex_number(nodes: Builder, re: Node, im: Node) -> Node:
     """re + i im."""
     re, im = convert(nodes, re, "real"), convert(nodes, im, "real")

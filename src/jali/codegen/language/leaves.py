@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import described, operation
+from jali.codegen.operation import degrees, described, operation
 from jali.codegen.types import Element, Type
 
 if TYPE_CHECKING:
@@ -286,7 +286,14 @@ def _stored(w: Writer, node: Node) -> None:
     w.stored(node)
 
 
-@operation("stored", _stored, indexes={"fields": 0})
+@operation(
+    "stored",
+    _stored,
+    indexes={"fields": 0},
+    linear=degrees(1),  # but for rounding, whose derivative is taken to be the identity
+    pullback=lambda nodes, node, c, wanted: (c,),
+    tangent=lambda nodes, node, of: of[0],
+)
 def stored(nodes: Builder, slot: int, value: Node) -> Node:
     """What a field gives back after a value was written to it: encoded and decoded."""
     node = nodes.node("stored", (value,), (slot,), value.type)

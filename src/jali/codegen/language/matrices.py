@@ -12,9 +12,9 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
 from jali.codegen.language.arithmetic import add, conj, fused_arguments, fused_terms, mul
 from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs, zero_of
-from jali.codegen.language.leaves import is_fixed, is_unit, is_zero, load
+from jali.codegen.language.leaves import exact, is_fixed, is_unit, is_zero, load
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Fusion, described, operation
+from jali.codegen.operation import PARTS, Fusion, degrees, described, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -112,7 +112,42 @@ def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
     return target
 
 
-@operation("matmul", _matmul, flops=_matmul_flops, fusion=Fusion(_is_complex_term, matmul_add))
+def _turned(nodes: Builder, a: Node, is_adjoint: bool) -> Node:
+    """A factor as it stands in a product."""
+    return adjoint(nodes, a) if is_adjoint else a
+
+
+def _of_adjoints(node: Node) -> Sequence[int]:
+    """Degrees of the factors of a product, which may be adjoint ones."""
+    return [-1 if is_adjoint else 1 for is_adjoint in node.attrs]
+
+
+def _pull_back_matmul(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    (a, b), (adjoint_a, adjoint_b) = node.args, node.attrs
+    found: list[Node | None] = [None, None]
+    if wanted[0] and len(b.type.shape) == 1:
+        found[0] = outer(nodes, b, c) if adjoint_a else outer(nodes, c, b)
+    elif wanted[0]:
+        right = _turned(nodes, b, adjoint_b)
+        found[0] = (
+            matmul(nodes, right, adjoint(nodes, c)) if adjoint_a else matmul(nodes, c, adjoint(nodes, right))
+        )
+    if wanted[1]:
+        left = _turned(nodes, a, adjoint_a)
+        found[1] = (
+            matmul(nodes, adjoint(nodes, c), left) if adjoint_b else matmul(nodes, adjoint(nodes, left), c)
+        )
+    return found
+
+
+@operation(
+    "matmul",
+    _matmul,
+    flops=_matmul_flops,
+    fusion=Fusion(_is_complex_term, matmul_add),
+    linear=_of_adjoints,
+    pullback=_pull_back_matmul,
+)
 def matmul(nodes: Builder, a: Node, b: Node) -> Node:
     """Matrix product; adjoints of either factor are folded into the product."""
     if len(a.type.shape) != 2 or a.type.shape[1] != b.type.shape[0]:
@@ -164,7 +199,23 @@ def _outer_flops(node: Node) -> int:
     return node.type.size * (6 if node.type.kind == "complex" else 1)
 
 
-@operation("outer", _outer, flops=_outer_flops, method="outer", degrees=((1, -1),))
+def _pull_back_outer(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    a, b = node.args
+    return (
+        matmul(nodes, c, b) if wanted[0] else None,
+        matmul(nodes, adjoint(nodes, c), a) if wanted[1] else None,
+    )
+
+
+@operation(
+    "outer",
+    _outer,
+    flops=_outer_flops,
+    method="outer",
+    degrees=((1, -1),),
+    linear=degrees(1, -1),
+    pullback=_pull_back_outer,
+)
 def outer(nodes: Builder, a: Node, other: Node) -> Node:
     """The matrix self_i conj(other_j) of two vectors."""
     if len(a.type.shape) != 1 or len(other.type.shape) != 1:
@@ -189,7 +240,17 @@ def _adjoint(w: Writer, node: Node) -> None:
     w.assign(node, out)
 
 
-@operation("adjoint", _adjoint, renames=True, method="dagger", degrees=((-1,),), keeps_hermitian=True)
+@operation(
+    "adjoint",
+    _adjoint,
+    renames=True,
+    method="dagger",
+    degrees=((-1,),),
+    keeps_hermitian=True,
+    linear=degrees(-1),
+    pullback=lambda nodes, node, c, wanted: (adjoint(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and adjoint(nodes, of[0]),
+)
 def adjoint(nodes: Builder, a: Node) -> Node:
     """Hermitian conjugate of a matrix, complex conjugate of a number."""
     if not a.type.shape:
@@ -229,7 +290,20 @@ def _trace_flops(node: Node) -> int:
     return (node.args[0].type.shape[0] - 1) * node.type.reals
 
 
-@operation("trace", _trace, flops=_trace_flops, method="trace", degrees=((1,),))
+def _pull_back_trace(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    n, zero = node.args[0].type.shape[0], zero_of(nodes, c.type)
+    return (build(nodes, node.args[0].type, [c if i == j else zero for i in range(n) for j in range(n)]),)
+
+
+@operation(
+    "trace",
+    _trace,
+    flops=_trace_flops,
+    method="trace",
+    degrees=((1,),),
+    linear=degrees(1),
+    pullback=_pull_back_trace,
+)
 def trace(nodes: Builder, a: Node) -> Node:
     """Sum of the diagonal of a square matrix; of a complex number, which a link of U(1) may have become, itself."""
     if a.type == COMPLEX:
@@ -264,7 +338,26 @@ def _retrace_mul_flops(node: Node) -> int:
     return 4 * size - 1 if node.args[0].type.kind == "complex" else 2 * size - 1
 
 
-@operation("retrace_mul", _retrace_mul, flops=_retrace_mul_flops)
+def _pull_back_trace_of_product(
+    nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]
+) -> Sequence[Node | None]:
+    """Of c and tr(A B), with A and B as they stand there: c B^dagger and c A^dagger."""
+    (a, b), (adjoint_a, adjoint_b) = node.args, node.attrs
+    found: list[Node | None] = [None, None]
+    for k, (other, of_other, own) in enumerate(((b, adjoint_b, adjoint_a), (a, adjoint_a, adjoint_b))):
+        if wanted[k]:
+            by = conj(nodes, c) if own else c  # (c F^dagger)^dagger = conj(c) F
+            found[k] = mul(nodes, by, _turned(nodes, other, of_other == own))
+    return found
+
+
+@operation(
+    "retrace_mul",
+    _retrace_mul,
+    flops=_retrace_mul_flops,
+    linear=degrees(PARTS, PARTS),
+    pullback=_pull_back_trace_of_product,
+)
 def retrace_mul(nodes: Builder, a: Node) -> Node:
     """Real part of the trace of a matrix product, or of its complex trace."""
     return nodes.node("retrace_mul", a.args, a.attrs, REAL)
@@ -276,7 +369,13 @@ def _trace_mul(w: Writer, node: Node) -> None:
     w.line(f"trace_mul<{rows}, {inner}, {_flags(node.attrs)}>({w.result(node)}, {x}, {y});")
 
 
-@operation("trace_mul", _trace_mul, flops=lambda node: 8 * node.args[0].type.size - 2)
+@operation(
+    "trace_mul",
+    _trace_mul,
+    flops=lambda node: 8 * node.args[0].type.size - 2,
+    linear=_of_adjoints,
+    pullback=_pull_back_trace_of_product,
+)
 def trace_mul(nodes: Builder, a: Node) -> Node:
     """Trace of a product of complex matrices."""
     return nodes.node("trace_mul", a.args, a.attrs, Type(a.type.kind))
@@ -296,8 +395,24 @@ def _norm2(w: Writer, node: Node) -> None:
     w.name(node, [text])
 
 
+def _change_of_norm2(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+    if of[0] is None:
+        return None
+    product = dot(nodes, node.args[0], of[0])
+    if product.type.kind == "complex":
+        product = nodes.node("real", (product,), (), REAL)  # `parts.py`, which is made of what stands here
+    return mul(nodes, exact(nodes, 2.0), product)
+
+
 @operation(
-    "norm2", _norm2, flops=lambda node: 2 * node.args[0].type.reals - 1, method="norm2", degrees=((0,),)
+    "norm2",
+    _norm2,
+    flops=lambda node: 2 * node.args[0].type.reals - 1,
+    method="norm2",
+    degrees=((0,),),
+    linear=degrees(0),
+    pullback=lambda nodes, node, c, wanted: (mul(nodes, mul(nodes, exact(nodes, 2.0), c), node.args[0]),),
+    tangent=_change_of_norm2,
 )
 def norm2(nodes: Builder, a: Node) -> Node:
     """Sum of the squared moduli of all components, a real number."""
@@ -321,7 +436,23 @@ def _dot_flops(node: Node) -> int:
     return 8 * size - 2 if node.type.kind == "complex" else 2 * size - 1
 
 
-@operation("dot", _dot, flops=_dot_flops, method="dot", degrees=((-1, 1),))
+def _pull_back_dot(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+    a, b = node.args
+    return (
+        mul(nodes, conj(nodes, c), b) if wanted[0] else None,
+        mul(nodes, c, a) if wanted[1] else None,
+    )
+
+
+@operation(
+    "dot",
+    _dot,
+    flops=_dot_flops,
+    method="dot",
+    degrees=((-1, 1),),
+    linear=degrees(-1, 1),
+    pullback=_pull_back_dot,
+)
 def dot(nodes: Builder, a: Node, other: Node) -> Node:
     """Sum of conj(self_k) other_k over all components."""
     a, other = as_number(nodes, a, other)

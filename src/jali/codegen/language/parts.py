@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from jali.codegen.builder import Builder
 from jali.codegen.ir import Node
 from jali.codegen.language.arithmetic import add
-from jali.codegen.language.conversions import complex_number, element
+from jali.codegen.language.conversions import build, complex_number, element
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.language.matrices import retrace_mul, trace, trace_mul
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import always, operation
+from jali.codegen.operation import PARTS, always, degrees, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ def _diagonal_sum(nodes: Builder, a: Node, part: Callable[[Builder, Node], Node]
     return total
 
 
+def _as_part(nodes: Builder, c: Node, unit: complex) -> Node:
+    """Real values as real or imaginary parts of complex ones, the others exactly zero."""
+    if c.type.shape:
+        parts = [_as_part(nodes, element(nodes, c, k), unit) for k in range(c.type.size)]
+        return build(nodes, Type("complex", c.type.shape), parts)
+    zero = exact(nodes, 0.0)
+    return complex_number(nodes, *((c, zero) if unit == 1 else (zero, c)))
+
+
 def _real(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[::2])
 
@@ -43,6 +52,9 @@ def _real(w: Writer, node: Node) -> None:
     is_property=True,
     degrees=_DEGREES,
     compute=always(operator.attrgetter("real")),
+    linear=degrees(PARTS),
+    pullback=lambda nodes, node, c, wanted: (_as_part(nodes, c, 1.0),),
+    tangent=lambda nodes, node, of: of[0] and real(nodes, of[0]),
 )
 def real(nodes: Builder, a: Node) -> Node:
     """Real part."""
@@ -73,6 +85,9 @@ def _imag(w: Writer, node: Node) -> None:
     is_property=True,
     degrees=_DEGREES,
     compute=always(operator.attrgetter("imag")),
+    linear=degrees(PARTS),
+    pullback=lambda nodes, node, c, wanted: (_as_part(nodes, c, 1j),),
+    tangent=lambda nodes, node, of: of[0] and imag(nodes, of[0]),
 )
 def imag(nodes: Builder, a: Node) -> Node:
     """Imaginary part."""

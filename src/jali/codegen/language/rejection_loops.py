@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
+from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
 
@@ -50,7 +51,21 @@ def _repeat(w: Writer, node: Node) -> None:
     w.kept[node.number] = kept
 
 
-@operation("repeat", _repeat, indexes={"loops": 0}, repeats=True, sendable=False)
+def _no_derivative(nodes: Builder, *of: Any) -> Any:
+    raise trace_error(
+        "what repeat_until accepts has no derivative: write it to a field first, in another site function, and hold that field constant"
+    )
+
+
+@operation(
+    "repeat",
+    _repeat,
+    indexes={"loops": 0},
+    repeats=True,
+    sendable=False,
+    pullback=_no_derivative,
+    tangent=_no_derivative,
+)
 def repeat(nodes: Builder, loop: int, accept: Node, values: Sequence[Node], others: Sequence[Node]) -> Node:
     """A loop that ends with `values` where `accept` holds, and with `others` where it never does."""
     node = nodes.node("repeat", (accept, *values, *others), (loop, len(values)), BOOL)
@@ -62,7 +77,14 @@ def _repeat_value(w: Writer, node: Node) -> None:
     w.assign(node, w.kept[node.args[0].number][node.attrs[0]])
 
 
-@operation("repeat_value", _repeat_value, renames=True, sendable=False)
+@operation(
+    "repeat_value",
+    _repeat_value,
+    renames=True,
+    sendable=False,
+    pullback=_no_derivative,
+    tangent=_no_derivative,
+)
 def repeat_value(nodes: Builder, repeated: Node, index: int, type: Type) -> Node:
     """One of the values that a loop ends with."""
     return nodes.node("repeat_value", (repeated,), (index,), type)

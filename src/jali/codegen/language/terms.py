@@ -31,7 +31,17 @@ def _terms(w: Writer, node: Node) -> None:
     w.name(node, [" + ".join(first), *parts[1:]], "wide")
 
 
-@operation("terms", _terms, flops=lambda node: max(len(node.args) - 1, 0), wide=True, sendable=False)
+@operation(
+    "terms",
+    _terms,
+    flops=lambda node: max(len(node.args) - 1, 0),
+    wide=True,
+    sendable=False,
+    linear=lambda node: [1] * len(node.args),
+    jointly=True,
+    pullback=lambda nodes, node, c, wanted: [c if want else None for want in wanted],
+    tangent=lambda nodes, node, of: of[0],  # whole numbers behind it have no changes
+)
 def terms(nodes: Builder, value: Node | None, whole: Sequence[Node]) -> Node:
     """A number, if there is one, and whole numbers, added up as doubles; for nothing but a sum."""
     constant = sum(a.attrs[0] for a in whole if is_constant(a))

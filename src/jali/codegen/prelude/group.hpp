@@ -457,6 +457,186 @@ JALI_CALL void exp_antihermitian(real* c, const real* a) {
     }
 }
 
+// Derivatives of the coefficients: f as above, slope[0] and slope[1] with respect to c1 and c0 (eqs. 57-71).
+JALI_CALL void su3_slopes(complex_lane* f, complex_lane (*slope)[3], real c0, real c1) {
+    const real zero = splat(0), one = splat(1);
+    constexpr int TERMS = sizeof(JALI_REAL) == 8 ? 20 : 12;
+    const complex_lane none = {zero, zero};
+    complex_lane g[3] = {{one, zero}, none, none}, by1[3] = {none, none, none}, by0[3] = {none, none, none};
+    auto times_i = [](complex_lane z) { return complex_lane{-z.im, z.re}; };
+    for (int n = TERMS; n > 0; --n) { // the series and what its terms change by
+        const real weight = splat(JALI_REAL(1) / n);
+        const complex_lane x0 = weight * (g[2] + c0 * by0[2]), x1 = weight * (by0[0] + c1 * by0[2]);
+        const complex_lane y0 = weight * (c0 * by1[2]), y1 = weight * (by1[0] + (g[2] + c1 * by1[2]));
+        const complex_lane s0 = weight * (c0 * g[2]), s1 = weight * (g[0] + c1 * g[2]);
+        by0[2] = times_i(weight * by0[1]);
+        by0[0] = times_i(x0);
+        by0[1] = times_i(x1);
+        by1[2] = times_i(weight * by1[1]);
+        by1[0] = times_i(y0);
+        by1[1] = times_i(y1);
+        g[2] = times_i(weight * g[1]);
+        g[0] = times_i(s0) + complex_lane{one, zero};
+        g[1] = times_i(s1);
+    }
+    for (int k = 0; k < 3; ++k) {
+        f[k] = g[k];
+        slope[0][k] = by1[k];
+        slope[1][k] = by0[k];
+    }
+    const mask general = ~(c1 < splat(JALI_REAL(0.25)));
+    if (!any(general)) return;
+
+    const real safe = select(general, c1, one);
+    const real third = safe * splat(JALI_REAL(1) / 3), root = vsqrt(third);
+    const real ratio = vmin(vabs(c0) / (splat(2) * third * root), one);
+    const real angle = vacos(ratio) * splat(JALI_REAL(1) / 3);
+    real sine, cosine, sin_w, cos_w, sin_u, cos_u;
+    vsincos(&sine, &cosine, angle);
+    const real u = root * cosine, w = vsqrt(safe) * sine;
+    vsincos(&sin_u, &cos_u, u);
+    vsincos(&sin_w, &cos_w, w);
+    const real u2 = u * u, w2 = w * w;
+    const mask small = w2 < splat(JALI_REAL(0.0025));
+    const real divisor = select(small, one, w);
+    // sin w / w and (cos w - sin w / w) / w^2, near w = 0 by their series
+    const auto series = [&](real first, real second, real third_, real fourth) {
+        return fma(w2, fma(w2, fma(w2, fourth, third_), second), first);
+    };
+    const real xi0 = select(small,
+                            series(one, splat(JALI_REAL(-1) / 6), splat(JALI_REAL(1) / 120), splat(JALI_REAL(-1) / 5040)),
+                            sin_w / divisor);
+    const real xi1 = select(small,
+                            series(splat(JALI_REAL(-1) / 3), splat(JALI_REAL(1) / 30), splat(JALI_REAL(-1) / 840),
+                                   splat(JALI_REAL(1) / 45360)),
+                            (cos_w - xi0) / (divisor * divisor));
+    const complex_lane turn = {cos_u, -sin_u};                                               // exp(-iu)
+    const complex_lane twice = {fms(cos_u, cos_u, sin_u * sin_u), splat(2) * sin_u * cos_u}; // exp(2iu)
+    const real two = splat(2), three = splat(3), four = splat(4);
+    const real three_u2 = three * u2, three_u2_w2 = three_u2 + w2;
+    const real scale = one / fma(splat(9), u2, -w2);
+    complex_lane h[3];
+    h[0] = (u2 - w2) * twice + turn * complex_lane{splat(8) * u2 * cos_w, two * u * three_u2_w2 * xi0};
+    h[1] = (two * u) * twice - turn * complex_lane{two * u * cos_w, -((three_u2 - w2) * xi0)};
+    h[2] = twice - turn * complex_lane{cos_w, three * u * xi0};
+    for (int k = 0; k < 3; ++k) h[k] = scale * h[k];
+    complex_lane first[3], second[3];
+    first[0] = complex_lane{two * u, two * (u2 - w2)} * twice +
+               turn * complex_lane{two * (splat(8) * u * cos_w + u * three_u2_w2 * xi0),
+                                   two * ((splat(9) * u2 + w2) * xi0 - four * u2 * cos_w)};
+    first[1] = complex_lane{two, four * u} * twice +
+               turn * complex_lane{(three_u2 - w2) * xi0 - two * cos_w, two * u * cos_w + splat(6) * u * xi0};
+    first[2] = complex_lane{zero, two} * twice + turn * complex_lane{-(three * u * xi0), cos_w - three * xi0};
+    second[0] = complex_lane{splat(-2), zero} * twice +
+                turn * complex_lane{-(splat(8) * u2 * xi0), two * u * (cos_w + xi0 + three_u2 * xi1)};
+    second[1] = turn * complex_lane{two * u * xi0, -(cos_w + xi0 - three_u2 * xi1)};
+    second[2] = turn * complex_lane{xi0, -(three * u * xi1)};
+    const real half_square = splat(JALI_REAL(0.5)) * scale * scale, flip = select(c0 < zero, splat(-1), one);
+    for (int k = 0; k < 3; ++k) {
+        const complex_lane by_c1 = (two * u) * first[k] + (three_u2 - w2) * second[k] -
+                                   (two * fma(splat(15), u2, w2)) * h[k];
+        const complex_lane by_c0 = first[k] - (three * u) * second[k] - (splat(24) * u) * h[k];
+        // odd under c0 -> -c0 are the imaginary parts for k even, the real ones for k odd; the other way round by c0
+        const auto turned = [&](complex_lane z, bool odd) {
+            return odd ? complex_lane{flip * z.re, z.im} : complex_lane{z.re, flip * z.im};
+        };
+        f[k] = select(general, turned(h[k], k == 1), f[k]);
+        slope[0][k] = select(general, turned(half_square * by_c1, k == 1), slope[0][k]);
+        slope[1][k] = select(general, turned(half_square * by_c0, k != 1), slope[1][k]);
+    }
+}
+
+// Of a traceless anti-Hermitian a = i n.sigma: cos|n|, sin|n|/|n| and (cos|n| - sin|n|/|n|) / |n|^2
+JALI_INLINE void su2_coefficients(real* f, const real* a) {
+    const real square = fma(a[1], a[1], fma(a[2], a[2], a[3] * a[3])), angle = vsqrt(square), one = splat(1);
+    const mask small = square < splat(JALI_REAL(0.0025));
+    const real divisor = select(small, one, angle);
+    real s;
+    vsincos(&s, &f[0], angle);
+    const auto series = [&](JALI_REAL first, JALI_REAL second, JALI_REAL third, JALI_REAL fourth) {
+        return fma(square, fma(square, fma(square, splat(fourth), splat(third)), splat(second)), splat(first));
+    };
+    constexpr JALI_REAL ONE = 1;
+    f[1] = select(small, series(ONE, -ONE / 6, ONE / 120, -ONE / 5040), s / divisor);
+    f[2] = select(small, series(-ONE / 3, ONE / 30, -ONE / 840, ONE / 45360), (f[0] - f[1]) / (divisor * divisor));
+}
+
+// The change of exp(a) for a change b, both traceless and anti-Hermitian, N = 2 or 3.
+template <int N>
+JALI_CALL void exp_changed(real* c, const real* a, const real* b) {
+    if constexpr (N == 2) {
+        real f[3];
+        su2_coefficients(f, a);
+        const real along = splat(JALI_REAL(0.5)) * dot_real<8>(a, b), g = along * f[2];
+        for (int e = 0; e < 8; ++e) c[e] = fma(g, a[e], f[1] * b[e]);
+        c[0] = fnma(along, f[1], c[0]);
+        c[6] = fnma(along, f[1], c[6]);
+    } else {
+        real square[18], cube[2], both[18];
+        product<3, 3, 3, false, false, ASSIGN>(square, a, a);
+        trace_mul<3, 3, false, false>(cube, square, a);
+        const real c1 = splat(JALI_REAL(-0.5)) * retrace<3>(square), c0 = cube[1] * splat(JALI_REAL(-1) / 3);
+        complex_lane f[3], slope[2][3];
+        su3_slopes(f, slope, c0, c1);
+        // Q = -i a, dQ = -i b: dc1 = tr(Q dQ) = -tr(a b), dc0 = tr(Q^2 dQ) = i tr(a^2 b)
+        real ab[2], aab[2];
+        trace_mul<3, 3, false, false>(ab, a, b);
+        trace_mul<3, 3, false, false>(aab, square, b);
+        const real d1 = -ab[0], d0 = -aab[1];
+        product<3, 3, 3, false, false, ASSIGN>(both, a, b);
+        product<3, 3, 3, false, false, ADD>(both, b, a);
+        complex_lane d[3];
+        for (int k = 0; k < 3; ++k) d[k] = d1 * slope[0][k] + d0 * slope[1][k];
+        const complex_lane first = {f[1].im, -f[1].re}, second = {-f[2].re, -f[2].im};
+        const complex_lane of_a = {d[1].im, -d[1].re}, of_square = {-d[2].re, -d[2].im};
+        for (int e = 0; e < 9; ++e) {
+            complex_lane sum = fma(of_square, at(square, e), of_a * at(a, e));
+            sum = fma(second, at(both, e), fma(first, at(b, e), sum));
+            put(c, e, e % 4 == 0 ? sum + d[0] : sum);
+        }
+    }
+}
+// The adjoint of that map of b, of any matrix g; right but for what is not traceless and anti-Hermitian.
+template <int N>
+JALI_CALL void exp_pulled_back(real* c, const real* a, const real* g) {
+    if constexpr (N == 2) {
+        real f[3];
+        su2_coefficients(f, a);
+        const real along = splat(JALI_REAL(0.5)) * fms(f[2], dot_real<8>(a, g), f[1] * (g[0] + g[6]));
+        for (int e = 0; e < 8; ++e) c[e] = fma(along, a[e], f[1] * g[e]);
+    } else {
+        real square[18], cube[2], both[18];
+        product<3, 3, 3, false, false, ASSIGN>(square, a, a);
+        trace_mul<3, 3, false, false>(cube, square, a);
+        const real c1 = splat(JALI_REAL(-0.5)) * retrace<3>(square), c0 = cube[1] * splat(JALI_REAL(-1) / 3);
+        complex_lane f[3], slope[2][3];
+        su3_slopes(f, slope, c0, c1);
+        // t1, t0: what c1 and c0 get, Re tr(g^dagger (d0 + d1 Q + d2 Q^2)), with the traces of g, g^dagger a and g^dagger a^2
+        real of_a[2], of_square[2];
+        trace_mul<3, 3, true, false>(of_a, g, a);
+        trace_mul<3, 3, true, false>(of_square, g, square);
+        const complex_lane traces[3] = {{g[0] + g[8] + g[16], -(g[1] + g[9] + g[17])},
+                                        {of_a[1], -of_a[0]},
+                                        {-of_square[0], -of_square[1]}};
+        real t[2];
+        for (int i = 0; i < 2; ++i) {
+            t[i] = splat(0);
+            for (int k = 0; k < 3; ++k)
+                t[i] = fma(slope[i][k].re, traces[k].re, fnma(slope[i][k].im, traces[k].im, t[i]));
+        }
+        product<3, 3, 3, false, false, ASSIGN>(both, a, g);
+        product<3, 3, 3, false, false, ADD>(both, g, a);
+        // -i f1 b and -f2 (a b + b a), whose adjoints have the conjugate factors and a^dagger = -a
+        const complex_lane first = {f[1].im, f[1].re}, second = {f[2].re, -f[2].im};
+        for (int e = 0; e < 9; ++e) {
+            complex_lane sum = fma(second, at(both, e), first * at(g, e));
+            // t1 (-tr(a b)) = t1 <a, b>; t0 Re(i tr(a^2 b)) = t0 <-i a^2, b>, of the Hermitian a^2
+            const complex_lane s = at(square, e);
+            put(c, e, {fma(t[0], a[2 * e], fma(t[1], s.im, sum.re)), fma(t[0], a[2 * e + 1], fnma(t[1], s.re, sum.im))});
+        }
+    }
+}
+
 // The first rows of an N x N matrix are made orthonormal (Gram-Schmidt, projected twice, which keeps them
 // orthogonal to rounding for any regular matrix). Rows whose squares might leave the range are scaled before.
 template <int N>

@@ -1,0 +1,373 @@
+"""Derivatives of nodes: cotangents pulled back from values to what they are made of, changes pushed forward, and proofs of linearity.
+
+The rules of operations are columns of their descriptors (`operation.py`); this file walks graphs with them. A cotangent c of a value v
+stands for dS = Re <c, dv> = Re sum conj(c_k) dv_k over components, so that of a complex number it is dS/d Re v + i dS/d Im v. Does not
+depend on fields, lattices or on where leaves come from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import REAL, Node
+from jali.codegen.language.arithmetic import add, mul
+from jali.codegen.language.conversions import build, element, zero_of
+from jali.codegen.language.leaves import is_fixed, is_zero
+from jali.codegen.operation import PARTS, described
+from jali.codegen.rewriting import reachable
+from jali.codegen.types import Type
+from jali.errors import TraceError
+
+
+def depends(roots: Iterable[Node], leaves: Iterable[Node]) -> set[int]:
+    """The numbers of the real and complex values among what the roots need that are made of the leaves."""
+    found = {leaf.number for leaf in leaves}
+    for node in reachable(roots):
+        if node.type.kind in ("real", "complex") and any(a.number in found for a in node.args):
+            found.add(node.number)
+    return found
+
+
+def _error(node: Node, message: str) -> TraceError:
+    return TraceError(f"{message}\n  at {node.where}")
+
+
+@contextlib.contextmanager
+def _at_line_of(nodes: Builder, node: Node) -> Iterator[None]:
+    """Nodes and errors of the derivative of a node belong to its line."""
+    before, nodes.line = nodes.line, node.where
+    try:
+        yield
+    except TraceError as error:
+        text = str(error)
+        raise error if text.endswith(node.where) else _error(node, text.split("\n  at ")[0]) from error
+    finally:
+        nodes.line = before
+
+
+# ---- backwards -----------------------------------------------------------------------------------------
+
+
+Scaled = tuple[Node | None, Node]
+"""A cotangent, and a real number that is the same at all sites, by which it is multiplied when all are added up: rules are linear in
+cotangents, so that one product serves many."""
+
+
+def _split(nodes: Builder, scale: Node | None, c: Node) -> Scaled:
+    """A cotangent without the fixed real numbers in front of it."""
+    while mul.made(c) and c.args[0].type == REAL and is_fixed(c.args[0]):
+        scale = c.args[0] if scale is None else mul(nodes, scale, c.args[0])
+        c = c.args[1]
+    return scale, c
+
+
+def scaled(nodes: Builder, one: Scaled) -> Node:
+    """A cotangent times its number."""
+    return one[1] if one[0] is None else mul(nodes, one[0], one[1])
+
+
+class _Sum:
+    """Cotangents of one value, those of each number added up."""
+
+    def __init__(self) -> None:
+        self.terms: dict[int, Scaled] = {}
+
+    def add(self, nodes: Builder, scale: Node | None, c: Node) -> None:
+        scale, c = _split(nodes, scale, c)
+        key = -1 if scale is None else scale.number
+        before = self.terms.get(key)
+        self.terms[key] = scale, c if before is None else add(nodes, before[1], c)
+
+    def total(self, nodes: Builder) -> Scaled:
+        first, *rest = self.terms.values()
+        if not rest:
+            return first
+        total = scaled(nodes, first)
+        for one in rest:
+            total = add(nodes, total, scaled(nodes, one))
+        return None, total
+
+
+class _Cotangents:
+    """What has arrived at each node: whole values, and components, which are put together when all are there."""
+
+    def __init__(self, nodes: Builder):
+        self.nodes = nodes
+        self.whole: dict[int, _Sum] = {}
+        self.components: dict[int, dict[int, _Sum]] = {}
+
+    def add(self, node: Node, scale: Node | None, c: Node) -> None:
+        if not is_zero(c):
+            self.whole.setdefault(node.number, _Sum()).add(self.nodes, scale, c)
+
+    def add_component(self, node: Node, k: int, scale: Node | None, c: Node) -> None:
+        if not is_zero(c):
+            own = self.components.setdefault(node.number, {})
+            own.setdefault(k, _Sum()).add(self.nodes, scale, c)
+
+    def of(self, node: Node) -> Scaled | None:
+        nodes, whole, own = self.nodes, self.whole.get(node.number), self.components.get(node.number)
+        if own is None:
+            return None if whole is None else whole.total(nodes)
+        zero = zero_of(nodes, Type(node.type.kind))
+        each = {k: one.total(nodes) for k, one in own.items()}
+        rest = None if whole is None else whole.total(nodes)
+        scales = [one[0] for one in [*each.values(), *([] if rest is None else [rest])]]
+        if all(scale is scales[0] for scale in scales):
+            common = scales[0]
+            parts_of = {k: c for k, (_, c) in each.items()}
+            there = None if rest is None else rest[1]
+        else:
+            common = None
+            parts_of = {k: scaled(nodes, one) for k, one in each.items()}
+            there = None if rest is None else scaled(nodes, rest)
+        parts = []
+        for k in range(node.type.size):
+            part = zero if there is None else element(nodes, there, k)
+            parts.append(add(nodes, part, parts_of[k]) if k in parts_of else part)
+        return common, build(nodes, node.type, parts)
+
+
+def pulled_back(
+    nodes: Builder, seeds: Sequence[tuple[Node, Node]], leaves: Sequence[Node]
+) -> dict[int, Scaled]:
+    """The cotangents of the leaves that have any, by their numbers, given those of values, `seeds`.
+
+    Raises TraceError at the line of an operation that has no derivative.
+    """
+    roots = [value for value, _ in seeds]
+    active = depends(roots, leaves)
+    known = {leaf.number for leaf in leaves}
+    gathered = _Cotangents(nodes)
+    for value, c in seeds:
+        if value.number in active:
+            gathered.add(value, None, c)
+    found: dict[int, Scaled] = {}
+    order = [node for node in reachable(roots) if node.number in active]
+    for node in reversed(order):  # users first
+        with _at_line_of(nodes, node):
+            arrived = gathered.of(node)
+            if arrived is None or is_zero(arrived[1]):
+                continue
+            scale, c = arrived
+            assert c.type == node.type, f"the cotangent of {node!r} is a {c.type}"
+            if node.number in known:
+                found[node.number] = arrived
+                continue
+            operation = described(node)
+            wanted = [a.number in active for a in node.args]
+            if operation.component:
+                gathered.add_component(node.args[0], node.attrs[0], scale, c)
+                continue
+            if operation.alike is not None:
+                inner = pulled_back(nodes, [(operation.alike(nodes, node), c)], node.args)
+                parts: Sequence[Node | None] = [
+                    scaled(nodes, inner[a.number]) if a.number in inner else None for a in node.args
+                ]
+            elif operation.pullback is None:
+                raise _error(node, f"{node.op} has no derivative: its descriptor has no pullback")
+            else:
+                parts = operation.pullback(nodes, node, c, wanted)
+            for a, want, part in zip(node.args, wanted, parts, strict=True):
+                if want and part is not None:
+                    gathered.add(a, scale, part)
+    return found
+
+
+# ---- forwards ------------------------------------------------------------------------------------------
+
+
+def pushed_forward(
+    nodes: Builder, roots: Sequence[Node], changes: Mapping[int, Node]
+) -> dict[int, Node]:
+    """The changes of all values that change, by their numbers, for those of leaves. Raises TraceError at the line of an operation that has
+    no derivative."""
+    found = dict(changes)
+    real = ("real", "complex")
+    for node in reachable(roots):
+        if node.number in found or node.type.kind not in real:
+            continue
+        of = [found.get(a.number) for a in node.args]
+        if all(change is None for change in of):
+            continue
+        with _at_line_of(nodes, node):
+            change = _change(nodes, node, of)
+        if change is not None and not is_zero(change):
+            assert change.type == node.type, f"the change of {node!r} is a {change.type}"
+            found[node.number] = change
+    return found
+
+
+def _change(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+    operation = described(node)
+    if operation.alike is not None:
+        inner = operation.alike(nodes, node)
+        given = {a.number: change for a, change in zip(node.args, of, strict=True) if change is not None}
+        return pushed_forward(nodes, [inner], given).get(inner.number)
+    if operation.tangent is not None:
+        return operation.tangent(nodes, node, of)
+    if operation.linear is None or operation.jointly:
+        raise _error(node, f"{node.op} has no derivative: its descriptor has no tangent")
+    total: Node | None = None
+    for k, (change, degree) in enumerate(zip(of, operation.linear(node), strict=True)):
+        if change is None:
+            continue
+        if not degree:
+            raise _error(node, f"{node.op} has no derivative: its descriptor has no tangent")
+        args = tuple(change if at == k else a for at, a in enumerate(node.args))
+        term = nodes.node(node.op, args, node.attrs, node.type)
+        total = term if total is None else add(nodes, total, term)
+    return total
+
+
+# ---- linearity -----------------------------------------------------------------------------------------
+
+
+def check_linear(
+    roots: Sequence[tuple[Node, str]], leaves: Sequence[Node], names: str, of_complex: bool
+) -> None:
+    """Proves that values are linear in the leaves; with `of_complex` over the complex numbers, else over the real ones.
+
+    `roots` are values with what to call them in errors. Raises TraceError at the line of what is not linear.
+    """
+    degree: dict[int, int] = {leaf.number: 1 for leaf in leaves}
+    for node in reachable([value for value, _ in roots]):
+        if node.number in degree:
+            continue
+        operation = described(node)
+        of = [degree.get(a.number, 0) for a in node.args]
+        if not any(of):
+            continue
+        if node.type.kind not in ("real", "complex"):
+            raise _error(node, f"a comparison or a whole number is made of {names}: that is not linear")
+        own = (
+            [1] * len(of)
+            if operation.alike is not None and operation.linear is None
+            else operation.linear and operation.linear(node)
+        )
+        if own is None or any(mine and not factor for mine, factor in zip(of, own, strict=True)):
+            raise _error(node, f"{_word(node)} of {names} is not linear")
+        if operation.jointly:
+            choices = range(1, len(of)) if operation.chooses else range(len(of))
+            for k in choices:
+                if not of[k] and not is_zero(node.args[k]):
+                    raise _error(
+                        node,
+                        f"what is added here to a value that is linear in {names} is none itself: the function is linear but for a "
+                        "constant, and has no adjoint. jali.gradient and jali.pullback take such functions",
+                    )
+        elif sum(1 for mine in of if mine) > 1:
+            raise _error(node, f"the {_word(node)} of two values that depend on {names} is not linear")
+        kinds = {
+            PARTS if PARTS in (mine, factor) and node.args[k].type.kind == "complex" else mine * factor
+            for k, (mine, factor) in enumerate(zip(of, own, strict=True))
+            if mine
+        }
+        degree[node.number] = kinds.pop() if len(kinds) == 1 else PARTS
+        if of_complex and degree[node.number] == PARTS and node.type.kind == "complex":
+            raise _error(
+                node,
+                f"this is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner=\"real\" takes "
+                "the real part of that",
+            )
+    for value, what in roots:
+        found = degree.get(value.number, 0)
+        if not found:
+            if is_zero(value):
+                continue
+            raise _error(value, f"{what} does not depend on {names}: the function is linear but for a constant")
+        if of_complex and found == -1 and value.type.kind == "complex":
+            raise _error(
+                value,
+                f"{what} is linear in the conjugate of {names}, so it has no adjoint under sum conj(a) b; inner=\"real\" takes the real "
+                "part of that",
+            )
+        if of_complex and found == PARTS and any(leaf.type.kind == "complex" for leaf in leaves):
+            raise _error(
+                value,
+                f"{what} is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner=\"real\" takes "
+                "the real part of that",
+            )
+
+
+_WORDS = {"mul": "product", "matmul": "product", "div": "quotient", "call": "function", "retrace_mul": "trace of a product"}
+
+
+def _word(node: Node) -> str:
+    return f"{node.attrs[0]}" if node.op == "call" else _WORDS.get(node.op, node.op)
+
+
+# ---- factors across edges ------------------------------------------------------------------------------
+
+
+def factor_of(
+    node: Node, factors: Callable[[Node], complex | None], known: dict[int, complex | None]
+) -> complex | None:
+    """What a value is multiplied by where every leaf is multiplied by its own factor of modulus one; None where there is no such number."""
+    for one in reachable([node]):
+        if one.number in known:
+            continue
+        if not one.args or described(one).reads:
+            known[one.number] = factors(one)
+        else:
+            known[one.number] = _factor(one, [known[a.number] for a in one.args])
+    return known[node.number]
+
+
+def _factor(node: Node, of: Sequence[complex | None]) -> complex | None:
+    if all(factor == 1 for factor in of):
+        return 1
+    operation = described(node)
+    own = operation.linear and operation.linear(node)
+    powers = operation.degrees or ((tuple(own),) if own is not None else ())
+    if None in of or not powers:
+        return None
+    if operation.jointly:
+        found = {
+            _powered(f, degree)
+            for a, f, degree in zip(node.args, of, powers[0], strict=True)
+            if degree and not is_zero(a)
+        }
+        held = all(f == 1 for f, degree in zip(of, powers[0], strict=True) if not degree)
+        return found.pop() if len(found) == 1 and held else None
+    if not operation.degrees and any(f != 1 and not d for f, d in zip(of, powers[0], strict=True)):
+        return None  # not linear in it
+    terms = set()
+    for power in powers:
+        each = [_powered(f, degree) for f, degree in zip(of, power, strict=True)]
+        terms.add(None if None in each else _near(math.prod(each)))  # type: ignore[arg-type]
+    return terms.pop() if len(terms) == 1 else None
+
+
+def _near(factor: complex) -> complex:
+    """A product of factors, which rounding has not taken away from 1 and -1."""
+    return next((one for one in (1, -1) if abs(factor - one) < 1e-12), factor)
+
+
+def _powered(factor: complex | None, degree: int) -> complex | None:
+    if factor is None or (degree == PARTS and factor not in (1, -1)):
+        return None
+    return 1 if degree == 0 else factor.conjugate() if degree == -1 else factor
+
+
+def vanishes(node: Node, of_leaf: Callable[[Node], bool], known: dict[int, bool]) -> bool:
+    """Whether a value is zero wherever the leaves that `of_leaf` names are: each of its terms has one of them as a factor."""
+    for one in reachable([node]):
+        if one.number in known:
+            continue
+        if not one.args or described(one).reads:
+            known[one.number] = is_zero(one) or of_leaf(one)
+            continue
+        operation = described(one)
+        own = operation.linear and operation.linear(one)
+        of = [known[a.number] for a in one.args]
+        if own is None or not any(own):
+            known[one.number] = False
+        elif operation.jointly:
+            known[one.number] = all(f for f, degree in zip(of, own, strict=True) if degree)
+        else:
+            known[one.number] = any(f for f, degree in zip(of, own, strict=True) if degree)
+    return known[node.number]

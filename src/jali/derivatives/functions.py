@@ -1,0 +1,653 @@
+"""Adjoints, gradients, pullbacks and tangents of site functions: site functions that are derived from them.
+
+A derived function runs the body of the one that it is derived from while it is traced (`inlined.py`), turns the values around by the
+rules of operations (`jali.codegen.derivatives`) and gathers what each site gets (`gather.py`). What comes of it is a program
+like any other: it is compiled, has its halo items, is tuned, recorded in graphs and derived from again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jali.codegen.builder import Builder
+from jali.codegen.derivatives import Scaled, check_linear, pulled_back, pushed_forward
+from jali.codegen.ir import Node
+from jali.codegen.language import arithmetic, choices, conversions, groups, integers, leaves, matrices
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable
+from jali.codegen.state import Trace, current_trace
+from jali.codegen.symbols import FieldSymbol, Site
+from jali.codegen.types import Real, Type
+from jali.codegen.values import Value
+from jali.derivatives.gather import Contribution, Gatherer, is_of_members, of_member, turned_members
+from jali.derivatives.inlined import Inlined, fields_in, inlined
+from jali.errors import ParameterError, TraceError
+from jali.files import value_shown
+from jali.lattice.arguments import fields_of
+from jali.lattice.domain import ALL, EVEN, ODD, PARITIES, Domain
+from jali.lattice.field import Field
+from jali.lattice.sites import SiteFunction
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What is derived from a site function, with respect to which of its parameters.
+
+    `kind`: `adjoint` of a linear function, `pullback` of cotangents, `tangent`, the change for changes, `conjugate`. `sums` are parameters
+    that are sums. `apart`: parameters that the function writes, whose cotangents are parameters of their own, since the function reads
+    them too; `weighted`: the last parameter has a weight for each sum; `adds`: what is found is added to what is there.
+    """
+
+    kind: str
+    of: tuple[str, ...]
+    sums: tuple[str, ...] = ()
+    inner: str = "complex"
+    turned: bool = False  # the adjoint is conjugated on both sides: the transpose
+    apart: tuple[str, ...] = ()
+    weighted: bool = False
+    adds: bool = False
+    # the sites that the function ran over, the colour that is gathered now, and which of the fields that are gathered are there
+    over: Domain = ALL
+    part: Domain = ALL
+    masked: bool = False
+
+    def changes(self, base: SiteFunction) -> list[str]:
+        """Parameters in front: one for each that is named."""
+        found: list[str] = []
+        for name in () if self.kind in ("adjoint", "conjugate") else self.of:
+            change = f"d{name}"
+            while change in base.parameters or change in found:
+                change = f"d{change}"
+            found.append(change)
+        return found
+
+
+class DerivedFunction(SiteFunction):
+    """A site function that is derived from another one."""
+
+    def __init__(self, base: SiteFunction, derivation: Derivation):
+        self.base = base
+        self.derivation = derivation
+        names = _parameters(base, derivation)
+        body = _BODIES[derivation.kind](base, derivation, tuple(names))
+        body.__name__ = body.__qualname__ = f"{derivation.kind}_of_{base.__name__}"
+        body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(f"_{k}", inspect.Parameter.POSITIONAL_ONLY) for k in range(len(names) + 1)]
+        )
+        super().__init__(body)
+        self.parameters = names
+        self._only_by_place = set()
+        self.source = base.source
+        self._sequences: dict[Any, _Sequence] = {}
+
+    def __repr__(self) -> str:
+        return f"<site function {self.__name__}(X, {', '.join(self.parameters)})>"
+
+    def _beyond_types(self, fields: list[Field], lattice: Any) -> Any:
+        odd = tuple(n % 2 for n in lattice.extents)
+        return tuple(field.boundary.crossing for field in fields), odd, tuple(field.over for field in fields)
+
+    def _read_defaults(self) -> None:
+        """Those of the function that it is derived from."""
+        self.base._read_defaults()
+        found = {n: v for n, v in self.base._defaults.items() if n in self.parameters}
+        if found != self._defaults:
+            self._defaults = found
+            self._rest.clear()
+        self._by_place_seen = self._whose_defaults.__defaults__
+
+    def _lattice_of(self, fields: list[Field], arguments: tuple[Any, ...], wanted: Any) -> Any:
+        if self.derivation.kind in ("adjoint", "pullback") and wanted is None:
+            name = (self.derivation.changes(self.base) or self.derivation.of)[0]
+            own = list(fields_of([arguments[self.parameters.index(name)]]))
+            fields = [*own[:1], *fields]
+        return super()._lattice_of(fields, arguments, wanted)
+
+    def _bind(
+        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
+    ) -> Any:
+        if self.derivation.over is not ALL or self.derivation.kind in ("tangent", "conjugate"):
+            return super()._bind(self.derivation.part if domain is ALL else domain, arguments, lattice, sums, key)
+        ran = self._ran_over(domain, arguments)
+        if ran is ALL:
+            return super()._bind(ALL, arguments, lattice, sums, key)
+        sequence = _Sequence(self._parts(ran, arguments), lattice)
+        if key is not None:
+            self._latest[key] = sequence  # type: ignore[assignment]
+        return sequence
+
+    def _ran_over(self, domain: Domain, arguments: tuple[Any, ...]) -> Domain:
+        """The sites that the function runs over in a call over this domain, where fields may have a colour alone."""
+        fields = list(fields_of(arguments))
+        if domain is not ALL or all(f.over is ALL for f in fields):
+            return domain
+        names = [n for n in self.base.parameters if n in self.parameters]
+        given = tuple(arguments[self.parameters.index(n)] for n in names)
+        return self.base.domain_of(given, self.derivation.sums)
+
+    def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[tuple[SiteFunction, Domain, tuple[Any, ...]]]:
+        """The functions that gather, and where each runs: for a function over one colour, offsets of one parity lead to one colour."""
+        targets = list(fields_of([arguments[self.parameters.index(n)] for n in self.derivation.changes(self.base) or self.derivation.of]))
+        lattice = targets[0].lattice if targets else next(fields_of(arguments)).lattice
+        closed = any(
+            n % 2 and any(f.boundary.crossing[d] is not None for f in fields_of(arguments))
+            for d, n in enumerate(lattice.extents)
+        )
+        one_lattice = all(f.lattice is lattice for f in fields_of(arguments))
+        if ran.colouring is None and not closed and one_lattice:
+            colours = {f.over for f in targets}
+            parts = [part for part in PARITIES if ALL in colours or part in colours]
+            return [
+                (self._over(replace(self.derivation, over=ran, part=part)), part, ()) for part in parts
+            ]
+        there = next((f.lattice for f in fields_of([arguments[self.parameters.index(n)] for n in self.base.parameters if n in self.parameters])), lattice)
+        return [
+            (self._over(replace(self.derivation, over=ran, masked=True)), ALL, (_mask(there, ran),))
+        ]
+
+    def _over(self, derivation: Derivation) -> SiteFunction:
+        return derived(self.base, derivation)
+
+
+class _Sequence:
+    """A call of a derived function that is several calls, one behind the other; it stands where a `BoundCall` does."""
+
+    guards: Any
+
+    def __init__(self, parts: Sequence[tuple[SiteFunction, Domain, tuple[Any, ...]]], lattice: Any):
+        self.parts = parts
+        self.lattice = lattice
+        self.guards = self
+
+    def hold(self) -> bool:
+        """Each part looks for itself."""
+        return True
+
+    def run(self, arguments: tuple[Any, ...]) -> None:
+        for function, domain, more in self.parts:
+            function.run(domain, (*arguments, *more), self.lattice)
+
+
+_masks: weakref.WeakKeyDictionary[Any, dict[Domain, Field]] = weakref.WeakKeyDictionary()
+
+
+def _mask(lattice: Any, domain: Domain) -> Field:
+    """1 on the sites of a domain, 0 elsewhere."""
+    known = _masks.setdefault(lattice, {})
+    if domain not in known:
+        field = Field(lattice, Real(), name=f"sites of {domain}")
+        _fill(field, 0.0)
+        _fill[domain](field, 1.0)
+        known[domain] = field
+    return known[domain]
+
+
+def _fill_body(X: Any, field: Any, value: Any) -> None:
+    field[X] = value
+
+
+_fill = SiteFunction(_fill_body)
+
+
+def derived(base: SiteFunction, derivation: Derivation) -> DerivedFunction:
+    """The function that is derived so, made once."""
+    found = base.derived.get(derivation)
+    if found is None:
+        found = base.derived[derivation] = DerivedFunction(base, derivation)
+    assert isinstance(found, DerivedFunction)
+    return found
+
+
+def _parameters(base: SiteFunction, derivation: Derivation) -> list[str]:
+    own = [name for name in base.parameters if derivation.kind == "tangent" or name not in derivation.sums]
+    front = [*derivation.changes(base), *(f"cotangent of {name}" for name in derivation.apart)]
+    weights = [f"weight of {name}" for name in derivation.sums] if derivation.weighted else []
+    return [*front, *own, *weights, *(["the sites that took part"] if derivation.masked else [])]
+
+
+# ---- what users call -----------------------------------------------------------------------------------
+
+
+def _function(function: Any, what: str) -> SiteFunction:
+    if not isinstance(function, SiteFunction):
+        raise ParameterError(
+            f"jali.{what} takes a function decorated by jali.site_function, not {value_shown(function)}"
+        )
+    if function.is_method:
+        raise ParameterError(
+            f"{function.__name__} is a method: take it of an object, jali.{what}(model.{function.__name__}, ...)"
+        )
+    return function
+
+
+def _named(function: SiteFunction, of: Any, what: str) -> tuple[str, ...]:
+    names = (of,) if isinstance(of, str) else tuple(of) if isinstance(of, Iterable) else (of,)
+    for name in names:
+        if name not in function.parameters:
+            raise ParameterError(
+                f"jali.{what}: of= names parameters of {function.__name__} ({', '.join(function.parameters)}), not {value_shown(name)}"
+            )
+    if not names or len(set(names)) < len(names):
+        raise ParameterError(f"jali.{what}: of= names one parameter of {function.__name__} or several, each once")
+    return names
+
+
+def adjoint(function: SiteFunction, of: str | Sequence[str], *, inner: str = "complex") -> DerivedFunction:
+    """The adjoint of a site function that is linear in the fields that `of` names: a site function of the same parameters, which reads the
+    fields that the function writes, and sets the named ones that it reads.
+
+    <y, A x> = <A^dagger y, x> with <a, b> = sum conj(a) b over sites and components; with `inner="real"` the real part of that, which also
+    functions have that are linear over the real numbers alone. Over a domain, `adjoint(f, "x")[EVEN]`, it is the adjoint of `f[EVEN]`, and
+    sets all sites. Linearity is proved from the trace. Raises TraceError at the line of what is not linear, ParameterError for names that
+    are no parameters.
+    """
+    function = _function(function, "adjoint")
+    if inner not in ("complex", "real"):
+        raise ParameterError(f'jali.adjoint: inner= is "complex" or "real", not {value_shown(inner)}')
+    return derived(function, Derivation("adjoint", _named(function, of, "adjoint"), inner=inner))
+
+
+def transpose(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunction:
+    """The transpose of a function that is linear in the fields that `of` names: the adjoint without complex conjugation, sum y A x = sum
+    (A^T y) x. Parameters and errors as of `adjoint`."""
+    function = _function(function, "transpose")
+    return derived(function, Derivation("adjoint", _named(function, of, "transpose"), turned=True))
+
+
+def conjugate(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunction:
+    """The complex conjugate of a function that is linear in the fields that `of` names: x -> conj(A conj(x)), with the parameters of the
+    function. Raises TraceError at the line of what is not linear."""
+    function = _function(function, "conjugate")
+    return derived(function, Derivation("conjugate", _named(function, of, "conjugate")))
+
+
+def gradient(
+    function: SiteFunction, of: str | Sequence[str], *, total: str | None = None, weighted: bool = False
+) -> DerivedFunction:
+    """The gradient of a sum over sites with respect to the fields that `of` names, all others held: a site function that sets fields like
+    them, which are its first parameters; behind them it takes those of `function` but the sum.
+
+    `total` is the parameter that is the sum, by default the last one; the sum is real. Of a complex field the gradient is dS/d Re z + i
+    dS/d Im z. Of links, fields of `SU(n)`, it is a field of `Algebra(n)`: F with dS = -2 tr(omega F) for U -> (1 + omega) U, as
+    `Action.force`; or, where a field of `Matrix(n)` is given, the gradient with respect to the numbers of the matrix. Of `Algebra(n)` it is F
+    with dS = -2 tr(dA F), of `Hermitian(n)` the Hermitian H with dS = tr(dA H). With `weighted` the last parameter is a number that
+    the sum is multiplied by, for sums by label an array of them. Raises TraceError for a sum that is not real and at the line of what has no
+    derivative, ParameterError for names that are no parameters.
+    """
+    function = _function(function, "gradient")
+    names = _named(function, of, "gradient")
+    if total is None:
+        total = function.parameters[-1]
+    if total not in function.parameters or total in names:
+        raise ParameterError(
+            f"jali.gradient: total= is the parameter of {function.__name__} that is a sum ({', '.join(function.parameters)}), not {value_shown(total)}"
+        )
+    return derived(function, Derivation("pullback", names, (total,), weighted=weighted))
+
+
+def pullback(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunction:
+    """What cotangents of the fields that a function writes become, pulled back to the fields that `of` names: for dS = Re <c, dy> of each
+    field y that is written, the d with dS = Re <d, dx>.
+
+    A site function that sets fields like the named ones, which are its first parameters; behind them stand those of `function`, where those
+    that are written take the cotangents. Conventions as of `gradient`: what links (`SU(n)`) get is `Algebra(n)`, and cotangents
+    of links are fields of `Matrix(n)`. Raises TraceError at the line of what has no derivative, and for a function that reads a field
+    which it also writes: a `jali.Tape` records such calls.
+    """
+    function = _function(function, "pullback")
+    return derived(function, Derivation("pullback", _named(function, of, "pullback")))
+
+
+def tangent(function: SiteFunction, of: str | Sequence[str], *, total: str | None = None) -> DerivedFunction:
+    """The change of what a function writes or sums, for changes of the fields that `of` names: forward mode.
+
+    Its first parameters are these changes, one for each named field; behind them stand the parameters of `function`, and what it writes or
+    sums becomes the change. A change of links is a field of `Algebra(n)`, omega of U -> (1 + omega) U, or of `Matrix(n)`; so is the change
+    of links that are written. A sum is called by `lattice.sum(tangent(f, "U"), omega, U)`. Raises TraceError at the line of what has no derivative.
+    """
+    function = _function(function, "tangent")
+    sums = () if total is None else (total,)
+    return derived(function, Derivation("tangent", _named(function, of, "tangent"), sums))
+
+
+# ---- what is traced ------------------------------------------------------------------------------------
+
+
+def _pairs(names: Sequence[str], changes: Any, of: Any) -> list[tuple[FieldSymbol, FieldSymbol]]:
+    """Fields and the named ones that they belong to."""
+    found = []
+    for name, change, symbol in zip(names, changes, of, strict=True):
+        own, there = fields_in(change), fields_in(symbol)
+        if not there:
+            raise trace_error(f"{name} is no field: derivatives are with respect to fields")
+        if len(own) != len(there):
+            raise trace_error(
+                f"{name} has {len(there)} fields, and what belongs to them {len(own)}: one field for each"
+            )
+        found += list(zip(own, there, strict=True))
+    return found
+
+
+def _is_group(element: Any) -> bool:
+    return element.name.startswith("SU(") or element.name == "U(1)"
+
+
+def _loads(roots: Iterable[Node], slots: set[int]) -> list[Node]:
+    return [node for node in reachable(roots) if described(node).reads and node.attrs[0] in slots]
+
+
+def _cotangent(trace: Trace, symbol: FieldSymbol, offset: tuple[int, ...], as_gradient: bool) -> Node:
+    """What is read as the cotangent of a field."""
+    node = leaves.load(trace.builder, symbol.slot, offset, symbol.element.type)
+    leaves.know_symmetry(node, symbol.element)
+    trace.slots[symbol.slot].reads.setdefault(offset, trace.builder.line)
+    if as_gradient and symbol.element.codec == "algebra":
+        return arithmetic.mul(trace.builder, leaves.exact(trace.builder, 2.0), node)
+    return node
+
+
+def _refuse_rewritten(base: SiteFunction, found: Inlined, trace: Trace, apart: set[int], roots: Sequence[Node]) -> None:
+    """Raises TraceError where the function reads what it writes, and its parameter stands for the cotangent."""
+    written = {store.slot for store in found.stores} - apart
+    for node in _loads(roots, written):
+        name = trace.slots[node.attrs[0]].name
+        raise TraceError(
+            f"{base.__name__} reads {name}, which it also writes, so {name} cannot stand for its cotangent: write to another field, or record "
+            f"the call with jali.Tape\n  at {node.where}"
+        )
+
+
+def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Callable[..., Any]:
+    """The body of adjoints and pullbacks."""
+    linear = plan.kind == "adjoint"
+
+    def gather(X: Site, *symbols: Any) -> None:
+        given = dict(zip(names, symbols, strict=True))
+        trace = current_trace()
+        nodes = trace.builder
+        own = {name: given[name] for name in base.parameters if name in given}
+        found = inlined(trace, base, own, plan.sums)
+        named = [own[name] for name in plan.of]
+        changes = named if linear else [given[name] for name in plan.changes(base)]
+        pairs = _pairs(plan.of, changes, named)
+        slots = {there.slot for _, there in pairs}
+        cotangents = {f.slot: f for symbol in own.values() for f in fields_in(symbol)}
+        apart: set[int] = set()
+        for name in plan.apart:
+            for c, there in zip(fields_in(given[f"cotangent of {name}"]), fields_in(own[name]), strict=True):
+                cotangents[there.slot] = c
+                apart.add(there.slot)
+        roots = [store.value for store in found.stores] + [term.value for term in found.terms]
+        loads = _loads(roots, slots)
+        if linear:
+            _check_adjoint(base, plan, found, trace, loads, slots)
+        _refuse_rewritten(base, found, trace, apart, roots)
+        if not found.stores and not plan.sums:
+            raise trace_error(f"{base.__name__} writes no field: jali.gradient takes functions that sum")
+        seeds = _seeds(base, plan, found, trace, cotangents, given, linear)
+        if plan.turned:
+            seeds = [(value, arithmetic.conj(nodes, c)) for value, c in seeds]
+        pulled = pulled_back(nodes, seeds, loads)
+        gatherer = Gatherer(trace, found.ratio)
+        members = max((slot.batch for slot in trace.slots), default=0)
+        for target, there in pairs:
+            total = _gathered(plan, trace, gatherer, there, loads, pulled, members, target, given)
+            if plan.turned:
+                total = arithmetic.conj(nodes, total)
+            _set(X, trace, target, there, total, linear, plan.adds)
+
+    return gather
+
+
+def _check_adjoint(
+    base: SiteFunction, plan: Derivation, found: Inlined, trace: Trace, loads: list[Node], slots: set[int]
+) -> None:
+    names = " and ".join(plan.of)
+    if found.terms:
+        raise trace_error(f"{base.__name__} adds to a sum: an adjoint is of a function that writes fields")
+    for store in found.stores:
+        if store.slot in slots:
+            raise TraceError(
+                f"{base.__name__} writes {trace.slots[store.slot].name}, which of= names: the adjoint is with respect to fields that are "
+                f"read\n  at {store.where}"
+            )
+    roots = [(store.value, f"what is written to {trace.slots[store.slot].name}") for store in found.stores]
+    check_linear(roots, loads, names, plan.inner == "complex")
+
+
+def _seeds(
+    base: SiteFunction,
+    plan: Derivation,
+    found: Inlined,
+    trace: Trace,
+    cotangents: dict[int, FieldSymbol],
+    given: dict[str, Any],
+    linear: bool,
+) -> list[tuple[Node, Node]]:
+    """Values and their cotangents: those of fields are read where the values are written."""
+    nodes, seeds = trace.builder, []
+    for store in found.stores:
+        nodes.line = store.where
+        symbol = cotangents.get(store.slot)
+        if symbol is None:
+            raise TraceError(
+                f"{base.__name__} writes a field that is no argument, {trace.slots[store.slot].name}: its cotangent has no parameter\n"
+                f"  at {store.where}"
+            )
+        if _is_group(symbol.element) and not linear:
+            raise TraceError(
+                f"the cotangent of {symbol.name}, whose links {base.__name__} writes, is a field of Matrix, not of {symbol.element}\n"
+                f"  at {store.where}"
+            )
+        c = _cotangent(trace, symbol, store.offset, not linear)
+        if c.type != store.value.type:
+            raise TraceError(
+                f"the cotangent of what {base.__name__} writes here is a {c.type}, the value a {store.value.type}\n  at {store.where}"
+            )
+        seeds.append((store.value, c))
+    nodes.line = ""
+    for term in found.terms:
+        if term.how not in ("sum", "entries"):
+            raise TraceError(f"the {term.how} over sites has no derivative\n  at {term.where}")
+        if term.value.type.kind == "int":
+            continue
+        if term.value.type.kind != "real" or term.value.type.shape:
+            raise TraceError(
+                f"{term.name} is a {term.value.type}, and a gradient is that of a real number: take .real or .imag\n  at {term.where}"
+            )
+        nodes.line = term.where
+        seeds.append((term.value, _weight(plan, trace, term, given)))
+    nodes.line = ""
+    return seeds
+
+
+def _weight(plan: Derivation, trace: Trace, term: Any, given: dict[str, Any]) -> Node:
+    nodes = trace.builder
+    if not plan.weighted:
+        return leaves.exact(nodes, 1.0)
+    weight = given[f"weight of {term.name}"]
+    if term.label is None:
+        return conversions.convert(nodes, weight.node, "real")
+    label = term.label
+    if label.type.kind != "int":
+        raise TraceError(
+            f"the weight of an entry is looked up by a whole number, and the label of {term.name} is a rounded real one\n  at {term.where}"
+        )
+    found = weight[Value(label)]
+    return conversions.convert(nodes, found.node, "real")
+
+
+def _gathered(
+    plan: Derivation,
+    trace: Trace,
+    gatherer: Gatherer,
+    there: FieldSymbol,
+    loads: list[Node],
+    pulled: dict[int, Scaled],
+    members: int,
+    target: FieldSymbol,
+    given: dict[str, Any],
+) -> Node:
+    """All that a field gets at the site that gathers."""
+    nodes = trace.builder
+    batch = trace.slots[target.slot].batch
+    contributions: list[Contribution] = []
+    for load in loads:
+        if load.attrs[0] != there.slot or load.number not in pulled:
+            continue
+        (scale, value), offset = pulled[load.number], load.attrs[1]
+        own = Contribution(offset, value, load.args[0] if load.args else None, load.where, scale)
+        if own.member is not None:
+            for one in turned_members(trace, own, batch, members if is_of_members(trace, value) else 0, batch):
+                contributions.append(replace(own, value=one, member=None))
+        elif not batch and is_of_members(trace, value):
+            for k in range(members):
+                one = of_member(trace, value, leaves.const(nodes, k))
+                contributions.append(replace(own, value=one))
+        else:
+            contributions.append(own)
+    keep, mask = _limits(plan, trace, given)
+    return gatherer.total(there.slot, contributions, there.element.type, keep, mask)
+
+
+def _limits(plan: Derivation, trace: Trace, given: dict[str, Any]) -> tuple[Any, Any]:
+    """Which offsets lead to a site that took part, and what else has to be asked there."""
+    if plan.masked:
+        field = given["the sites that took part"]
+        nodes = trace.builder
+
+        def mask(value: Node, move: Any) -> Node:
+            here = move(leaves.load(nodes, field.slot, (0,) * trace.ndim, Type("real")))
+            took_part = choices.less(nodes, leaves.exact(nodes, 0.5), here)
+            return choices.where(nodes, took_part, value, conversions.zero_of(nodes, value.type))
+
+        return (lambda offset: True), mask
+    if plan.over is ALL:
+        return (lambda offset: True), None
+    same = plan.over is plan.part
+    return (lambda offset: (sum(offset) % 2 == 0) == same), None
+
+
+def _set(
+    X: Site, trace: Trace, target: FieldSymbol, there: FieldSymbol, total: Node, linear: bool, adds: bool
+) -> None:
+    """Writes what a field gets, as the element that its cotangents are."""
+    nodes, here = trace.builder, (0,) * trace.ndim
+    total = _as_cotangent(trace, target, there, total, linear)
+    if adds:
+        before = leaves.load(nodes, target.slot, here, target.element.type)
+        leaves.know_symmetry(before, target.element)
+        trace.slots[target.slot].reads.setdefault(here, "")
+        total = arithmetic.add(nodes, before, total)
+    trace.store(target.slot, here, total)
+
+
+def _as_cotangent(trace: Trace, target: FieldSymbol, there: FieldSymbol, total: Node, linear: bool) -> Node:
+    nodes, element = trace.builder, there.element
+    if element.codec == "hermitian":
+        return groups.hermitian(nodes, total)
+    if element.codec == "algebra":
+        found = groups.antihermitian(nodes, total)
+        return found if linear else arithmetic.mul(nodes, leaves.exact(nodes, 0.5), found)
+    if _is_group(element) and target.element.codec == "algebra":
+        link = trace.load(there.slot, (0,) * trace.ndim)
+        product = matrices.matmul(nodes, total, matrices.adjoint(nodes, link))
+        return arithmetic.mul(nodes, leaves.exact(nodes, 0.5), groups.antihermitian(nodes, product))
+    if _is_group(element) and _is_group(target.element) and not linear:
+        raise trace_error(
+            f"what {there.name}, a field of {element}, gets is a field of Algebra or of Matrix, not of {target.element}"
+        )
+    return total
+
+
+def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Callable[..., Any]:
+    """The body of tangents."""
+
+    def push(X: Site, *symbols: Any) -> None:
+        given = dict(zip(names, symbols, strict=True))
+        trace = current_trace()
+        nodes = trace.builder
+        own = {name: given[name] for name in base.parameters}
+        sums = [name for name in base.parameters if hasattr(given[name], "_gathered")]
+        found = inlined(trace, base, own, sums)
+        pairs = _pairs(plan.of, [given[name] for name in plan.changes(base)], [own[name] for name in plan.of])
+        change_of = {there.slot: change for change, there in pairs}
+        roots = [store.value for store in found.stores] + [term.value for term in found.terms]
+        _refuse_rewritten(base, found, trace, set(), roots)
+        changes = {
+            load.number: _read_change(trace, load, change_of[load.attrs[0]])
+            for load in _loads(roots, set(change_of))
+        }
+        pushed = pushed_forward(nodes, roots, changes)
+        fields = {f.slot: f for symbol in own.values() for f in fields_in(symbol)}
+        for store in found.stores:
+            change = pushed.get(store.value.number)
+            target = fields[store.slot]
+            value = conversions.zero_of(nodes, target.element.type) if change is None else change
+            if _is_group(target.element):
+                raise TraceError(
+                    f"the change of {target.name}, whose links {base.__name__} writes, is a field of Algebra or Matrix: give such a one\n  at {store.where}"
+                )
+            if target.element.codec == "algebra" and not value.antihermitian:
+                value = groups.antihermitian(
+                    nodes, matrices.matmul(nodes, value, matrices.adjoint(nodes, store.value))
+                )
+            trace.store(store.slot, store.offset, value)
+        for term in found.terms:
+            if term.how not in ("sum", "entries"):
+                raise TraceError(f"the {term.how} over sites has no derivative\n  at {term.where}")
+            change = pushed.get(term.value.number)
+            value = conversions.zero_of(nodes, term.value.type) if change is None else change
+            given[term.name]._add(Value(value), term.label)
+
+    return push
+
+
+def _read_change(trace: Trace, load: Node, change: FieldSymbol) -> Node:
+    """The change of a value that is read."""
+    nodes = trace.builder
+    node = nodes.node(load.op, load.args, (change.slot, *load.attrs[1:]), change.element.type)
+    leaves.know_symmetry(node, change.element)
+    trace.slots[change.slot].reads.setdefault(load.attrs[1], load.where)
+    own = trace.slots[load.attrs[0]].storage.element
+    if _is_group(own) and change.element.codec == "algebra":
+        return matrices.matmul(nodes, node, load)
+    if node.type != load.type:
+        raise TraceError(f"the change of {own} is a field like it, not of {change.element}\n  at {load.where}")
+    return node
+
+
+def _conjugated(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Callable[..., Any]:
+    """The body of conjugates."""
+
+    def conjugated(X: Site, *symbols: Any) -> None:
+        own = dict(zip(names, symbols, strict=True))
+        trace = current_trace()
+        nodes = trace.builder
+        found = inlined(trace, base, own, ())
+        slots = {f.slot for name in plan.of for f in fields_in(own[name])}
+        loads = _loads([store.value for store in found.stores], slots)
+        _check_adjoint(base, replace(plan, inner="real"), found, trace, loads, slots)
+        changes = {load.number: arithmetic.conj(nodes, load) for load in loads}
+        pushed = pushed_forward(nodes, [store.value for store in found.stores], changes)
+        for store in found.stores:
+            change = pushed.get(store.value.number)
+            value = conversions.zero_of(nodes, store.value.type) if change is None else change
+            trace.store(store.slot, store.offset, arithmetic.conj(nodes, value))
+
+    return conjugated
+
+
+_BODIES: dict[str, Callable[[SiteFunction, Derivation, tuple[str, ...]], Callable[..., Any]]] = {
+    "adjoint": _gathering,
+    "pullback": _gathering,
+    "tangent": _forward,
+    "conjugate": _conjugated,
+}
+
+_ = (Builder, integers, EVEN, ODD)

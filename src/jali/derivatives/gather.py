@@ -1,0 +1,411 @@
+"""From cotangents at the site that reads to a sum at the site that is read: contributions of all offsets, moved to the site they belong to.
+
+A value y(x) that is made of f(x + o) gives f(z) what it got at the site x = z - o. So a kernel over the sites of f gathers, and writes its
+own site alone: nothing races, and sums of contributions have one order everywhere. Where x is reached around an edge the
+factors of boundaries are turned around, outside of an open one there is no x, between lattices a site has several x or none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jali.codegen.builder import Builder
+from jali.codegen.derivatives import Scaled, factor_of, scaled, vanishes
+from jali.codegen.ir import Node, offset_text
+from jali.codegen.language import arithmetic, choices, conversions, integers, leaves
+from jali.codegen.operation import described
+from jali.codegen.rewriting import rebuild
+from jali.codegen.state import Trace
+from jali.codegen.storage_formats import Ratio
+from jali.codegen.types import Type
+from jali.errors import TraceError
+
+Offset = tuple[int, ...]
+
+
+@dataclass
+class Contribution:
+    """A cotangent `value`, as it is at the site that reads, of a read at an offset, by its own member or by the one that `member` names;
+    `scale` is a number that sums of such are multiplied by, the same at all sites."""
+
+    offset: Offset
+    value: Node
+    member: Node | None
+    where: str
+    scale: Node | None = None
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One direction of the way from the site z that gathers to a site x that has read there: x = coarser (z - step) + inside, or where the
+    lattice that gathers is `finer` times finer, the site whose block z is in, step sites back, for z at `inside` in its block."""
+
+    step: int
+    coarser: int = 1  # the lattice of z is so many times coarser than that of x
+    finer: int = 1
+    inside: int = 0
+
+
+@dataclass
+class Gatherer:
+    """Moves contributions within one trace. `loop` is the ratio of the lattice whose sites read to that of the sites that gather."""
+
+    trace: Trace
+    loop: Ratio | None
+    factors: dict[int, dict[int, complex | None]] = field(default_factory=dict)  # by direction, known ones
+    vanishing: dict[int, dict[int, bool]] = field(default_factory=dict)
+    moved: dict[Any, dict[int, Node]] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> Builder:
+        return self.trace.builder
+
+    def total(
+        self, slot: int, given: Sequence[Contribution], type: Type, keep: Callable[[Offset], bool], mask: Any
+    ) -> Node:
+        """The sum of contributions to a field at the site that gathers, of those offsets that are kept. `mask(moved)` limits a value that
+        has been moved to the sites that took part; None: all did."""
+        found: dict[Node, list[tuple[int, ...]]] = {}  # where a site of a block gets it from the positions there
+        sums: dict[int, Scaled] = {}  # by their numbers in front
+        nodes = self.nodes
+
+        def add(scale: Node | None, value: Node) -> None:
+            key = -1 if scale is None else scale.number
+            before = sums.get(key)
+            sums[key] = scale, value if before is None else arithmetic.add(nodes, before[1], value)
+
+        for one in given:
+            if not keep(one.offset):
+                continue
+            for axes in self._ways(one.offset):
+                value = self._moved_value(slot, one, axes)
+                value = value if mask is None else mask(value, lambda node, axes=axes: self._move(node, axes))
+                if leaves.is_zero(value):
+                    continue
+                if any(axis.finer > 1 for axis in axes):
+                    whole = scaled(nodes, (one.scale, value))
+                    found.setdefault(whole, []).append(tuple(axis.inside for axis in axes))
+                else:
+                    add(one.scale, value)
+        for value, positions in found.items():
+            add(None, self._at_positions(value, positions, type))
+        total: Node | None = None
+        for one_sum in sums.values():
+            term = scaled(nodes, one_sum)
+            total = term if total is None else arithmetic.add(nodes, total, term)
+        return conversions.zero_of(nodes, type) if total is None else total
+
+    # ---- the ways to a site that reads -------------------------------------------------------------------
+
+    def _ways(self, offset: Offset) -> list[tuple[_Axis, ...]]:
+        if self.loop is None:
+            return [tuple(_Axis(o) for o in offset)]
+        each = []
+        for o, c, f in zip(offset, self.loop.coarser, self.loop.finer, strict=True):
+            if f > 1:  # x is on the finer lattice: a block of them
+                each.append([_Axis(o, coarser=f, inside=b) for b in range(f)])
+            elif c > 1:  # x is on the coarser lattice
+                each.append([_Axis(o // c, finer=c, inside=o % c)])
+            else:
+                each.append([_Axis(o)])
+        return list(itertools.product(*each))
+
+    def _at_positions(self, value: Node, positions: Sequence[tuple[int, ...]], type: Type) -> Node:
+        """A value at those sites of a block alone."""
+        assert self.loop is not None
+        nodes, counted = self.nodes, {}
+        for at in positions:
+            counted[at] = counted.get(at, 0) + 1
+        times = set(counted.values())
+        if len(counted) == math.prod(self.loop.coarser) and len(times) == 1:
+            n = times.pop()
+            return value if n == 1 else arithmetic.mul(nodes, leaves.exact(nodes, float(n)), value)
+        total: Node | None = None
+        zero = conversions.zero_of(nodes, type)
+        for at, n in counted.items():
+            condition: Node | None = None
+            for axis, (inside, c) in enumerate(zip(at, self.loop.coarser, strict=True)):
+                if c > 1:
+                    here = integers.mod(nodes, leaves.coordinate(nodes, axis, 0), leaves.const(nodes, c))
+                    one = choices.equal(nodes, here, leaves.const(nodes, inside))
+                    condition = one if condition is None else choices.both(nodes, condition, one)
+            assert condition is not None
+            term = value if n == 1 else arithmetic.mul(nodes, leaves.exact(nodes, float(n)), value)
+            chosen = choices.where(nodes, condition, term, zero)
+            total = chosen if total is None else arithmetic.add(nodes, total, chosen)
+        assert total is not None
+        return total
+
+    # ---- moving ------------------------------------------------------------------------------------------
+
+    def _moved_value(self, slot: int, one: Contribution, axes: tuple[_Axis, ...]) -> Node:
+        """A contribution at the site that gathers, with the factors of boundaries."""
+        nodes, value = self.nodes, self._move(one.value, axes)
+        factors = self.trace.slots[slot].factors
+        for d, axis in enumerate(axes):
+            if not axis.step:
+                continue
+            if not factors or factors[d] is None:
+                leaf = self._outside(d)
+                if not vanishes(one.value, leaf, self.vanishing.setdefault(d, {})):
+                    value = self._inside_only(value, d, axis)
+                continue
+            own = factor_of(one.value, lambda node, d=d: self._factor_of_leaf(node, d), self.factors.setdefault(d, {}))
+            if own is None:
+                raise TraceError(
+                    f"what {self.trace.slots[slot].name} gets here adds up values of fields whose boundary conditions differ in direction "
+                    f"{d}, and is read at {offset_text(one.offset)}: give the fields one boundary, or read them in two site functions\n"
+                    f"  at {one.where}"
+                )
+            wanted = factors[d]
+            if abs(wanted - own) > 1e-12:
+                value = self._corrected(value, d, axis, wanted * own.conjugate())
+        return value
+
+    def _factor_of_leaf(self, node: Node, direction: int) -> complex | None:
+        if not described(node).reads:
+            return 1
+        factors = self.trace.slots[node.attrs[0]].factors
+        if not factors:
+            return 1
+        return factors[direction]  # none where it is open, though the field that gathers goes on around the edge
+
+    def _outside(self, direction: int) -> Callable[[Node], bool]:
+        def leaf(node: Node) -> bool:
+            if not described(node).reads:
+                return False
+            factors = self.trace.slots[node.attrs[0]].factors
+            return bool(factors) and factors[direction] is None and not node.attrs[1][direction]
+
+        return leaf
+
+    def _place(self, d: int, axis: _Axis) -> tuple[Node, Node]:
+        """The coordinate of the site that reads, without going round, and the extent of its lattice, both in steps of what gathers or reads."""
+        nodes = self.nodes
+        here, extent = leaves.coordinate(nodes, d, 0), leaves.extent(nodes, d)
+        if axis.finer > 1:
+            by = leaves.const(nodes, axis.finer)
+            here, extent = integers.floordiv(nodes, here, by), integers.floordiv(nodes, extent, by)
+        return arithmetic.sub(nodes, here, leaves.const(nodes, axis.step)), extent
+
+    def _inside_only(self, value: Node, d: int, axis: _Axis) -> Node:
+        nodes = self.nodes
+        place, extent = self._place(d, axis)
+        low = choices.less_equal(nodes, leaves.const(nodes, 0), place)
+        inside = choices.both(nodes, low, choices.less(nodes, place, extent))
+        return choices.where(nodes, inside, value, conversions.zero_of(nodes, value.type))
+
+    def _corrected(self, value: Node, d: int, axis: _Axis, factor: complex) -> Node:
+        """A value times a factor for each crossing on the way to the site that reads."""
+        nodes = self.nodes
+        place, extent = self._place(d, axis)
+        back, forth = (factor.conjugate(), factor) if isinstance(factor, complex) else (factor, factor)
+        for k in range(abs(axis.step)):
+            if axis.step > 0:  # behind the lower edge, perhaps several times
+                edge = arithmetic.mul(nodes, leaves.const(nodes, -k), extent)
+                crossed, by = choices.less(nodes, place, edge), back
+            else:
+                edge = arithmetic.mul(nodes, leaves.const(nodes, k + 1), extent)
+                crossed, by = choices.less_equal(nodes, edge, place), forth
+            real = abs(complex(by).imag) < 1e-15 or value.type.kind == "real"
+            number = leaves.exact(nodes, complex(by).real if real else complex(by))
+            value = choices.where(nodes, crossed, arithmetic.mul(nodes, number, value), value)
+        return value
+
+    def _move(self, node: Node, axes: tuple[_Axis, ...]) -> Node:
+        key = axes
+        known = self.moved.setdefault(key, {})
+        if node.number not in known:
+            known.update(rebuild(self.nodes, [node], self._rule(axes), known))
+        return known[node.number]
+
+    def _rule(self, axes: tuple[_Axis, ...]) -> Callable[[Builder, Node, tuple[Node, ...]], Node | None]:
+        plain = all(axis.coarser == axis.finer == 1 for axis in axes)
+        by = tuple(-axis.step for axis in axes)
+        given = self.trace.given
+
+        def rule(nodes: Builder, node: Node, args: tuple[Node, ...]) -> Node | None:
+            operation = described(node)
+            if operation.reads:
+                slot, offset = node.attrs[:2]
+                there = tuple(self._step(node, axis, d, offset[d]) for d, axis in enumerate(axes))
+                if offset in given:
+                    given.add(there)
+                return nodes.copied(node, args, (slot, there, *node.attrs[2:]))
+            if operation.shifted is None:
+                return None if plain else self._of_lattice(node, axes)
+            if plain:
+                return nodes.copied(node, args, operation.shifted(node.attrs, by))
+            found = self._of_lattice(node, axes)
+            if found is None:
+                raise TraceError(
+                    f"{node.op} belongs to the sites of one lattice, and its derivative to those of another\n  at {node.where}"
+                )
+            return found
+
+        return rule
+
+    def _of_lattice(self, node: Node, axes: tuple[_Axis, ...]) -> Node | None:
+        """Coordinates and extents of the lattice whose sites read, by those of the one whose sites gather."""
+        nodes = self.nodes
+        if leaves.extent.made(node):
+            axis = axes[node.attrs[0]]
+            extent = leaves.extent(nodes, node.attrs[0])
+            if axis.coarser > 1:
+                return arithmetic.mul(nodes, leaves.const(nodes, axis.coarser), extent)
+            return integers.floordiv(nodes, extent, leaves.const(nodes, axis.finer)) if axis.finer > 1 else None
+        if leaves.coordinate.made(node):
+            d, step = node.attrs
+            axis = axes[d]
+            if axis.coarser > 1:
+                blocks, rest = divmod(axis.inside + step, axis.coarser)
+                there = leaves.coordinate(nodes, d, blocks - axis.step)
+                scaled = arithmetic.mul(nodes, leaves.const(nodes, axis.coarser), there)
+                return arithmetic.add(nodes, scaled, leaves.const(nodes, rest))
+            there = leaves.coordinate(nodes, d, axis.finer * (step - axis.step))
+            return integers.floordiv(nodes, there, leaves.const(nodes, axis.finer)) if axis.finer > 1 else there
+        return None
+
+    def _step(self, node: Node, axis: _Axis, d: int, p: int) -> int:
+        """The offset, seen from the site that gathers, of a read at the offset p from the site that reads."""
+        if axis.coarser == axis.finer == 1 and self.loop is None:
+            return p - axis.step
+        outer = self.trace.slots[node.attrs[0]].ratio  # to what gathers
+        t_coarser, t_finer = (1, 1) if outer is None else (outer.coarser[d], outer.finer[d])
+        # in units of the site that gathers, x = z - step and what is inside; the read is at floor(x scale) + p
+        if axis.finer == 1:
+            if t_finer >= 1 and t_coarser == 1:
+                # lattices of x and of the read are both at least as fine as that of z
+                if t_finer >= axis.coarser:
+                    return -axis.step * t_finer + axis.inside * (t_finer // axis.coarser) + p
+                return -axis.step * t_finer + axis.inside // (axis.coarser // t_finer) + p
+            if axis.step % t_coarser == 0:
+                return -(axis.step // t_coarser) + p
+        else:
+            per_x = axis.finer  # sites of z in one of x
+            if t_coarser == 1:  # as fine as z, or finer
+                return -(axis.step * per_x + axis.inside) * t_finer + p
+            if per_x % t_coarser == 0:
+                return -axis.step * (per_x // t_coarser) - axis.inside // t_coarser + p
+            if axis.step % (t_coarser // per_x) == 0:
+                return -(axis.step // (t_coarser // per_x)) + p
+        raise TraceError(
+            f"the derivative reads {self.trace.slots[node.attrs[0]].name} a part of its sites away, between lattices: its offset is none of whole "
+            f"sites there\n  at {node.where}"
+        )
+
+
+# ---- members of batches --------------------------------------------------------------------------------
+
+
+def of_member(trace: Trace, node: Node, member: Node) -> Node:
+    """A value as it is for another member of the batch, a number that is known while tracing or a whole number of the member computed."""
+    nodes = trace.builder
+
+    def rule(nodes: Builder, one: Node, args: tuple[Node, ...]) -> Node | None:
+        operation = described(one)
+        if leaves.member.made(one):
+            return member
+        if operation.reads and not one.args and trace.slots[one.attrs[0]].batch:
+            found = leaves.load_of_member(nodes, one.attrs[0], one.attrs[1], member, one.type)
+            found.where = one.where
+            found.keep_symmetry(one)
+            found.phase = one.phase
+            return found
+        if leaves.scalar_of_member.made(one):
+            if not leaves.is_constant(member):
+                raise TraceError(f"a number of each member is held by its own member alone\n  at {one.where}")
+            slot, count, _ = one.attrs
+            whole = leaves.scalar(nodes, slot, Type(one.type.kind, (count,)))
+            return conversions.element(nodes, whole, member.attrs[0])
+        if operation.draws:
+            raise TraceError(
+                f"random numbers of each member go into a value that all members share: write them to a field first\n  at {one.where}"
+            )
+        return None
+
+    return rebuild(nodes, [node], rule)[node.number]
+
+
+def is_of_members(trace: Trace, node: Node) -> bool:
+    """Whether members of a batch have values of their own of it."""
+    waiting, seen = [node], {node.number}
+    while waiting:
+        one = waiting.pop()
+        kind = described(one)
+        if kind.of_member or (kind.reads and not one.args and trace.slots[one.attrs[0]].batch):
+            return True
+        waiting += [a for a in one.args if a.number not in seen]
+        seen.update(a.number for a in one.args)
+    return False
+
+
+def number_of_member(trace: Trace, node: Node, k: int) -> int:
+    """The whole number that names a member, for member k of the batch that is computed. Raises TraceError where arguments decide it."""
+    known: dict[int, Any] = {}
+
+    def value(one: Node) -> Any:
+        if one.number not in known:
+            if leaves.member.made(one):
+                known[one.number] = k
+            elif leaves.is_constant(one):
+                known[one.number] = one.attrs[0]
+            else:
+                compute = described(one).compute and described(one).compute(one)
+                if compute is None or not one.args:
+                    raise TraceError(
+                        f"the member that is read here is named by an argument, and which members read it is not known while tracing\n  at {one.where}"
+                    )
+                known[one.number] = compute(*[value(a) for a in one.args])
+        return known[one.number]
+
+    return int(value(node))
+
+
+def turned_members(
+    trace: Trace, one: Contribution, batch: int, members: int, own: int
+) -> list[Node]:
+    """What member `X.member` of a field of `batch` members gets of a contribution to the member that `one.member` names, where the function
+    computes `members` of its own (0: it is about none); `own`: whether the gathering call is about members."""
+    nodes = trace.builder
+    assert one.member is not None
+    readers: dict[int, list[int]] = {m: [] for m in range(batch)}
+    for k in range(max(members, 1)):
+        readers[number_of_member(trace, one.member, k) % batch].append(k)
+    here = leaves.member(nodes, batch)
+    most = max(map(len, readers.values()))
+    found = []
+    for place in range(most):
+        which = {m: ks[place] for m, ks in readers.items() if len(ks) > place}
+        value = one.value
+        if members and is_of_members(trace, value):
+            value = of_member(trace, value, _chosen(nodes, here, which, batch))
+        if len(which) < batch:
+            condition: Node | None = None
+            for m in which:
+                equal = choices.equal(nodes, here, leaves.const(nodes, m))
+                condition = equal if condition is None else choices.either(nodes, condition, equal)
+            assert condition is not None
+            value = choices.where(nodes, condition, value, conversions.zero_of(nodes, value.type))
+        found.append(value)
+    return found
+
+
+def _chosen(nodes: Builder, here: Node, which: dict[int, int], batch: int) -> Node:
+    """The whole number that belongs to each member: a shift around the batch where it is one, else chosen from."""
+    shifts = {(k - m) % batch for m, k in which.items()}
+    if len(shifts) == 1:
+        shift = shifts.pop()
+        moved = arithmetic.add(nodes, here, leaves.const(nodes, shift)) if shift else here
+        return integers.mod(nodes, moved, leaves.const(nodes, batch)) if shift else moved
+    found = leaves.const(nodes, next(iter(which.values())))
+    for m, k in which.items():
+        equal = choices.equal(nodes, here, leaves.const(nodes, m))
+        found = choices.where(nodes, equal, leaves.const(nodes, k), found)
+    return found
+
+
