@@ -54,7 +54,7 @@ def program_of(function, *elements, ndim=2):
 
 def test_every_stage_is_immutable():
     lattice = Lattice(4, 6)
-    traced, (bound,) = average().traced(*real_fields(lattice))
+    ((traced, bound),) = average().stages(*real_fields(lattice))
     source = bound.binary.source
     stages = traced, source.lowered.analysed, source.lowered, source, bound.binary, bound
     assert len(stages) == len(STAGES) - 1  # rewritten programs belong to what is traced and analysed

@@ -130,6 +130,13 @@ class Trace:
                 f"a complex value cannot be stored in the real field {field.name}; use .real or .imag"
             )
         value = conversions.convert(self.builder, value, want.kind)
+        self.check_symmetry(field, value)
+        field.writes.setdefault(offset, user_line())
+        self.stores.pop((slot, offset), None)
+        self.stores[(slot, offset)] = Store(slot, offset, value, user_line())
+
+    def check_symmetry(self, field: FieldSlot, value: Node) -> None:
+        """Raises TraceError for a matrix that is not known to be one that the field can hold."""
         if field.element.codec == "algebra" and not value.antihermitian:
             raise trace_error(
                 f"{field.name} holds {field.element}, traceless anti-Hermitian matrices; "
@@ -140,9 +147,6 @@ class Trace:
                 f"{field.name} holds {field.element}, Hermitian matrices, and the value is not known to be one: sums, real multiples and "
                 "inverses of Hermitian matrices are, and .hermitian() is the Hermitian part of any value"
             )
-        field.writes.setdefault(offset, user_line())
-        self.stores.pop((slot, offset), None)
-        self.stores[(slot, offset)] = Store(slot, offset, value, user_line())
 
     # ---- random numbers --------------------------------------------------------------------------
 

@@ -7,16 +7,19 @@ like any other: it is compiled, has its halo items, is tuned, recorded in graphs
 
 from __future__ import annotations
 
+import collections
 import inspect
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jali.codegen.builder import Builder
+from jali import graph_recorder
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.derivatives import Scaled, check_linear, pulled_back, pushed_forward
 from jali.codegen.ir import Node
-from jali.codegen.language import arithmetic, choices, conversions, groups, integers, leaves, matrices
+from jali.codegen.language import arithmetic, choices, conversions, groups, leaves, matrices
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable
@@ -26,12 +29,21 @@ from jali.codegen.types import Real, Type
 from jali.codegen.values import Value
 from jali.derivatives.gather import Contribution, Gatherer, is_of_members, of_member, turned_members
 from jali.derivatives.inlined import Inlined, fields_in, inlined
+from jali.derivatives.kept_values import Kept, element_of, values_to_keep
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
-from jali.lattice.arguments import fields_of
-from jali.lattice.domain import ALL, EVEN, ODD, PARITIES, Domain
+from jali.lattice.arguments import common_precision, fields_of
+from jali.lattice.domain import ALL, PARITIES, Domain
 from jali.lattice.field import Field
 from jali.lattice.sites import SiteFunction
+
+
+Part = tuple[SiteFunction, Domain, tuple[Any, ...]]
+"""A function of a call that is several, where it runs, and what it takes besides the call's arguments."""
+
+
+MOST_SEQUENCES = 256
+"""Calls that are several which a derived function remembers."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,11 @@ class Derivation:
     over: Domain = ALL
     part: Domain = ALL
     masked: bool = False
+    # what is needed at neighbours: "compute" it again, "keep" it, "" by what it costs; the values that are kept, and whether this is the
+    # function that keeps them
+    neighbours: str = ""
+    kept: tuple[Kept, ...] = ()
+    keeps: bool = False
 
     def changes(self, base: SiteFunction) -> list[str]:
         """Parameters in front: one for each that is named."""
@@ -65,6 +82,10 @@ class Derivation:
                 change = f"d{change}"
             found.append(change)
         return found
+
+
+_under_way = threading.local()
+"""The function that a thread traces: inside another one nothing is kept, there are no kernels to keep it."""
 
 
 class DerivedFunction(SiteFunction):
@@ -83,7 +104,7 @@ class DerivedFunction(SiteFunction):
         self.parameters = names
         self._only_by_place = set()
         self.source = base.source
-        self._sequences: dict[Any, _Sequence] = {}
+        self._sequences: collections.deque[Any] = collections.deque()  # keys of calls that are several
 
     def __repr__(self) -> str:
         return f"<site function {self.__name__}(X, {', '.join(self.parameters)})>"
@@ -111,15 +132,44 @@ class DerivedFunction(SiteFunction):
     def _bind(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
     ) -> Any:
-        if self.derivation.over is not ALL or self.derivation.kind in ("tangent", "conjugate"):
-            return super()._bind(self.derivation.part if domain is ALL else domain, arguments, lattice, sums, key)
-        ran = self._ran_over(domain, arguments)
-        if ran is ALL:
-            return super()._bind(ALL, arguments, lattice, sums, key)
-        sequence = _Sequence(self._parts(ran, arguments), lattice)
-        if key is not None:
-            self._latest[key] = sequence  # type: ignore[assignment]
+        plan = self.derivation
+        if plan.kind in ("tangent", "conjugate") or plan.kept:
+            return super()._bind(domain, arguments, lattice, sums, key)
+        ran = ALL if plan.over is not ALL else self._ran_over(domain, arguments)
+        try:
+            if ran is ALL:
+                return super()._bind(domain, arguments, lattice, sums, key)
+            parts = self._parts(ran, arguments)
+        except KeptApart as apart:
+            parts = self._with_kept(apart.kept, arguments, domain)
+        sequence = Sequence_(parts, lattice)
+        if key is None:
+            return sequence.bound_to(arguments)
+        while len(self._sequences) >= MOST_SEQUENCES:
+            self._latest.pop(self._sequences.popleft(), None)
+        self._sequences.append(key)
+        self._latest[key] = sequence  # type: ignore[assignment]
         return sequence
+
+    def _with_kept(self, kept: tuple[Kept, ...], arguments: tuple[Any, ...], domain: Domain) -> list[Part]:
+        """A function that keeps values in fields, and the one that gathers from these."""
+        plan = self.derivation
+        names = plan.changes(self.base) or plan.of
+        first = next(fields_of([arguments[self.parameters.index(n)] for n in names]))
+        precision = common_precision(list(fields_of(arguments)))
+        fields = [_scratch(first.lattice, one, k, precision) for k, one in enumerate(kept)]
+        keeping = self._over(replace(plan, kept=kept, keeps=True))
+        gathering = self._over(replace(plan, kept=kept))
+        ran = plan.over if not plan.masked else ALL
+        return [(keeping, ran, (fields,)), (gathering, domain, (fields,))]
+
+    def _traced(self, *arguments: Any) -> Any:
+        before = getattr(_under_way, "plan", None)
+        _under_way.plan = self.base, self.derivation
+        try:
+            return super()._traced(*arguments)
+        finally:
+            _under_way.plan = before
 
     def _ran_over(self, domain: Domain, arguments: tuple[Any, ...]) -> Domain:
         """The sites that the function runs over in a call over this domain, where fields may have a colour alone."""
@@ -130,7 +180,7 @@ class DerivedFunction(SiteFunction):
         given = tuple(arguments[self.parameters.index(n)] for n in names)
         return self.base.domain_of(given, self.derivation.sums)
 
-    def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[tuple[SiteFunction, Domain, tuple[Any, ...]]]:
+    def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[Part]:
         """The functions that gather, and where each runs: for a function over one colour, offsets of one parity lead to one colour."""
         targets = list(fields_of([arguments[self.parameters.index(n)] for n in self.derivation.changes(self.base) or self.derivation.of]))
         lattice = targets[0].lattice if targets else next(fields_of(arguments)).lattice
@@ -154,12 +204,18 @@ class DerivedFunction(SiteFunction):
         return derived(self.base, derivation)
 
 
-class _Sequence:
+class KeptApart(TraceError):
+    """Values are to be kept by a kernel that runs before."""
+
+    def __init__(self, kept: tuple[Kept, ...]):
+        super().__init__("")
+        self.kept = kept
+
+
+class Sequence_:
     """A call of a derived function that is several calls, one behind the other; it stands where a `BoundCall` does."""
 
-    guards: Any
-
-    def __init__(self, parts: Sequence[tuple[SiteFunction, Domain, tuple[Any, ...]]], lattice: Any):
+    def __init__(self, parts: Sequence[Part], lattice: Any):
         self.parts = parts
         self.lattice = lattice
         self.guards = self
@@ -169,8 +225,52 @@ class _Sequence:
         return True
 
     def run(self, arguments: tuple[Any, ...]) -> None:
+        """Runs all parts."""
         for function, domain, more in self.parts:
             function.run(domain, (*arguments, *more), self.lattice)
+
+    def bound_to(self, arguments: tuple[Any, ...]) -> BoundSequence:
+        """With these arguments, for what is asked of a call that is bound."""
+        return BoundSequence(self, arguments)
+
+
+class BoundSequence:
+    """What a `BoundCall` says of itself, of all parts of a sequence."""
+
+    def __init__(self, sequence: Sequence_, arguments: tuple[Any, ...]):
+        self.run = sequence.run
+        lattice = sequence.lattice
+        self._bound = [
+            function._bind(domain, (*arguments, *more), lattice, None)
+            for function, domain, more in sequence.parts
+        ]
+
+    @property
+    def stages(self) -> list[Any]:
+        """The first stage of each kernel, and the last."""
+        return [pair for bound in self._bound for pair in bound.stages]
+
+    @property
+    def kernels(self) -> list[Any]:
+        """Of all parts, in order."""
+        return [kernel for bound in self._bound for kernel in bound.kernels]
+
+
+_scratch_fields: weakref.WeakKeyDictionary[Any, dict[Any, Field]] = weakref.WeakKeyDictionary()
+
+
+def _scratch(lattice: Any, kept: Kept, number: int, precision: str) -> Field:
+    """A field of a lattice for a value that is kept between two kernels; all derivatives use the same ones."""
+    known = _scratch_fields.setdefault(lattice, {})
+    key = (kept, number, precision)
+    if key not in known:
+        words = {1: "periodic", -1: "antiperiodic", None: "open"}
+        boundary = [words.get(factor, factor) for factor in kept.factors]
+        with graph_recorder.suspended():
+            known[key] = Field(
+                lattice, kept.element, precision=precision, boundary=boundary, name=f"kept {number}"
+            )
+    return known[key]
 
 
 _masks: weakref.WeakKeyDictionary[Any, dict[Domain, Field]] = weakref.WeakKeyDictionary()
@@ -207,7 +307,8 @@ def _parameters(base: SiteFunction, derivation: Derivation) -> list[str]:
     own = [name for name in base.parameters if derivation.kind == "tangent" or name not in derivation.sums]
     front = [*derivation.changes(base), *(f"cotangent of {name}" for name in derivation.apart)]
     weights = [f"weight of {name}" for name in derivation.sums] if derivation.weighted else []
-    return [*front, *own, *weights, *(["the sites that took part"] if derivation.masked else [])]
+    more = ["the sites that took part"] if derivation.masked else []
+    return [*front, *own, *weights, *more, *(["kept values"] if derivation.kept else [])]
 
 
 # ---- what users call -----------------------------------------------------------------------------------
@@ -394,14 +495,54 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
             seeds = [(value, arithmetic.conj(nodes, c)) for value, c in seeds]
         pulled = pulled_back(nodes, seeds, loads)
         gatherer = Gatherer(trace, found.ratio)
-        members = max((slot.batch for slot in trace.slots), default=0)
-        for target, there in pairs:
-            total = _gathered(plan, trace, gatherer, there, loads, pulled, members, target, given)
+        keep, mask = _limits(plan, trace, given)
+        gathered = [(target, there, _contributions(trace, there, loads, pulled, target)) for target, there in pairs]
+        if found.ratio is None and getattr(_under_way, "plan", None) == (base, plan):
+            fields = fields_in(given["kept values"]) if plan.kept else []
+            if _kept(plan, trace, gatherer, gathered, keep, fields):
+                return
+        for target, there, contributions in gathered:
+            total = gatherer.total(there.slot, contributions, there.element.type, keep, mask)
             if plan.turned:
                 total = arithmetic.conj(nodes, total)
             _set(X, trace, target, there, total, linear, plan.adds)
 
     return gather
+
+
+def _kept(
+    plan: Derivation,
+    trace: Trace,
+    gatherer: Gatherer,
+    gathered: list[tuple[FieldSymbol, FieldSymbol, list[Contribution]]],
+    keep: Any,
+    fields: list[FieldSymbol],
+) -> bool:
+    """Decides what is kept: writes it, and then this is all that is done, or has it read. Raises KeptApart where fields for it are missing."""
+    wanted = [one for _, _, some in gathered for one in gatherer.wanted(some, keep)]
+    open_in = [
+        {bool(factors) and factors[d] is None for _, there, _ in gathered for factors in [trace.slots[there.slot].factors]}
+        for d in range(trace.ndim)
+    ]
+    if any(len(each) > 1 for each in open_in):
+        return False
+    is_open = [True in each for each in open_in]
+    batched = any(slot.batch for slot in trace.slots)
+
+    def possible(node: Node) -> bool:
+        return not batched and gatherer.factors_of_value(node, is_open) is not None
+
+    word = ARITHMETICS[trace.precision].bytes
+    values = values_to_keep(wanted, word, possible, plan.neighbours)
+    kept = tuple(Kept(element_of(node), gatherer.factors_of_value(node, is_open) or ()) for node in values)
+    if kept != plan.kept:
+        raise KeptApart(kept)
+    if plan.keeps:
+        for node, field in zip(values, fields, strict=True):
+            trace.store(field.slot, (0,) * trace.ndim, node)
+        return True
+    gatherer.kept = {node.number: field.slot for node, field in zip(values, fields, strict=True)}
+    return False
 
 
 def _check_adjoint(
@@ -445,6 +586,8 @@ def _seeds(
                 f"  at {store.where}"
             )
         c = _cotangent(trace, symbol, store.offset, not linear)
+        if symbol.element.codec == "algebra" and not store.value.antihermitian and not linear:
+            c = matrices.matmul(nodes, c, store.value)  # of links: dS = Re <c, dW> for dW = omega W
         if c.type != store.value.type:
             raise TraceError(
                 f"the cotangent of what {base.__name__} writes here is a {c.type}, the value a {store.value.type}\n  at {store.where}"
@@ -482,28 +625,22 @@ def _weight(plan: Derivation, trace: Trace, term: Any, given: dict[str, Any]) ->
     return conversions.convert(nodes, found.node, "real")
 
 
-def _gathered(
-    plan: Derivation,
-    trace: Trace,
-    gatherer: Gatherer,
-    there: FieldSymbol,
-    loads: list[Node],
-    pulled: dict[int, Scaled],
-    members: int,
-    target: FieldSymbol,
-    given: dict[str, Any],
-) -> Node:
-    """All that a field gets at the site that gathers."""
+def _contributions(
+    trace: Trace, there: FieldSymbol, loads: list[Node], pulled: dict[int, Scaled], target: FieldSymbol
+) -> list[Contribution]:
+    """All that a field gets, from each read of it."""
     nodes = trace.builder
     batch = trace.slots[target.slot].batch
+    members = max((slot.batch for slot in trace.slots), default=0)
     contributions: list[Contribution] = []
     for load in loads:
         if load.attrs[0] != there.slot or load.number not in pulled:
             continue
-        (scale, value), offset = pulled[load.number], load.attrs[1]
-        own = Contribution(offset, value, load.args[0] if load.args else None, load.where, scale)
+        scale, value = pulled[load.number]
+        own = Contribution(load.attrs[1], value, load.args[0] if load.args else None, load.where, scale)
         if own.member is not None:
-            for one in turned_members(trace, own, batch, members if is_of_members(trace, value) else 0, batch):
+            of_members = is_of_members(trace, value)
+            for one in turned_members(trace, own, batch, members if of_members else 0):
                 contributions.append(replace(own, value=one, member=None))
         elif not batch and is_of_members(trace, value):
             for k in range(members):
@@ -511,8 +648,7 @@ def _gathered(
                 contributions.append(replace(own, value=one))
         else:
             contributions.append(own)
-    keep, mask = _limits(plan, trace, given)
-    return gatherer.total(there.slot, contributions, there.element.type, keep, mask)
+    return contributions
 
 
 def _limits(plan: Derivation, trace: Trace, given: dict[str, Any]) -> tuple[Any, Any]:
@@ -549,6 +685,8 @@ def _set(
 
 def _as_cotangent(trace: Trace, target: FieldSymbol, there: FieldSymbol, total: Node, linear: bool) -> Node:
     nodes, element = trace.builder, there.element
+    if leaves.is_zero(total):
+        return conversions.zero_of(nodes, target.element.type)
     if element.codec == "hermitian":
         return groups.hermitian(nodes, total)
     if element.codec == "algebra":
@@ -593,10 +731,12 @@ def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Ca
                 raise TraceError(
                     f"the change of {target.name}, whose links {base.__name__} writes, is a field of Algebra or Matrix: give such a one\n  at {store.where}"
                 )
-            if target.element.codec == "algebra" and not value.antihermitian:
-                value = groups.antihermitian(
-                    nodes, matrices.matmul(nodes, value, matrices.adjoint(nodes, store.value))
-                )
+            if target.element.codec == "algebra":
+                if not store.value.antihermitian:  # links are written
+                    value = matrices.matmul(nodes, value, matrices.adjoint(nodes, store.value))
+                value = groups.antihermitian(nodes, value)
+            elif target.element.codec == "hermitian":
+                value = groups.hermitian(nodes, value)
             trace.store(store.slot, store.offset, value)
         for term in found.terms:
             if term.how not in ("sum", "entries"):
@@ -650,4 +790,3 @@ _BODIES: dict[str, Callable[[SiteFunction, Derivation, tuple[str, ...]], Callabl
     "conjugate": _conjugated,
 }
 
-_ = (Builder, integers, EVEN, ODD)

@@ -18,7 +18,7 @@ from jali.codegen.derivatives import Scaled, factor_of, scaled, vanishes
 from jali.codegen.ir import Node, offset_text
 from jali.codegen.language import arithmetic, choices, conversions, integers, leaves
 from jali.codegen.operation import described
-from jali.codegen.rewriting import rebuild
+from jali.codegen.rewriting import reachable, rebuild
 from jali.codegen.state import Trace
 from jali.codegen.storage_formats import Ratio
 from jali.codegen.types import Type
@@ -59,10 +59,31 @@ class Gatherer:
     factors: dict[int, dict[int, complex | None]] = field(default_factory=dict)  # by direction, known ones
     vanishing: dict[int, dict[int, bool]] = field(default_factory=dict)
     moved: dict[Any, dict[int, Node]] = field(default_factory=dict)
+    kept: dict[int, int] = field(default_factory=dict)  # slots of fields by the values that are kept in them
 
     @property
     def nodes(self) -> Builder:
         return self.trace.builder
+
+    def wanted(
+        self, given: Sequence[Contribution], keep: Callable[[Offset], bool]
+    ) -> list[tuple[Node, Offset]]:
+        """The values that are wanted, and at which offsets, of contributions that are kept."""
+        return [(one.value, tuple(-o for o in one.offset)) for one in given if keep(one.offset)]
+
+    def factors_of_value(self, node: Node, open_in: Sequence[bool]) -> tuple[complex | None, ...] | None:
+        """The factors of the boundary of a field that keeps a value; None where no boundary has its."""
+        found: list[complex | None] = []
+        for d, is_open in enumerate(open_in):
+            if is_open:
+                found.append(None)
+                continue
+            known = self.factors.setdefault(d, {})
+            own = factor_of(node, lambda one, d=d: self._factor_of_leaf(one, d), known)
+            if own is None or (node.type.kind == "real" and own not in (1, -1)):
+                return None
+            found.append(own)
+        return tuple(found)
 
     def total(
         self, slot: int, given: Sequence[Contribution], type: Type, keep: Callable[[Offset], bool], mask: Any
@@ -220,8 +241,21 @@ class Gatherer:
         key = axes
         known = self.moved.setdefault(key, {})
         if node.number not in known:
+            by = tuple(-axis.step for axis in axes)
+            for one in reachable([node], known):
+                if one.number in self.kept:  # what it is made of is not wanted
+                    known[one.number] = self._kept_value(one, by)
             known.update(rebuild(self.nodes, [node], self._rule(axes), known))
         return known[node.number]
+
+    def _kept_value(self, node: Node, offset: Offset) -> Node:
+        slot = self.kept[node.number]
+        self.trace.slots[slot].reads.setdefault(offset, node.where)
+        found = leaves.load(self.nodes, slot, offset, node.type)
+        found.where = node.where
+        found.keep_symmetry(node)
+        found.phase = node.phase
+        return found
 
     def _rule(self, axes: tuple[_Axis, ...]) -> Callable[[Builder, Node, tuple[Node, ...]], Node | None]:
         plain = all(axis.coarser == axis.finer == 1 for axis in axes)
@@ -367,10 +401,10 @@ def number_of_member(trace: Trace, node: Node, k: int) -> int:
 
 
 def turned_members(
-    trace: Trace, one: Contribution, batch: int, members: int, own: int
+    trace: Trace, one: Contribution, batch: int, members: int
 ) -> list[Node]:
     """What member `X.member` of a field of `batch` members gets of a contribution to the member that `one.member` names, where the function
-    computes `members` of its own (0: it is about none); `own`: whether the gathering call is about members."""
+    computes `members` of its own (0: it is about none)."""
     nodes = trace.builder
     assert one.member is not None
     readers: dict[int, list[int]] = {m: [] for m in range(batch)}

@@ -63,9 +63,16 @@ def fields_in(symbol: Any) -> list[FieldSymbol]:
     return []
 
 
+class _InnerTrace(Trace):
+    """What is written is a value here, and need not be one that a field can hold which stands in its place."""
+
+    def check_symmetry(self, field: Any, value: Node) -> None:
+        """Nothing: the derived function checks what it writes itself."""
+
+
 def inlined(outer: Trace, function: Any, symbols: Mapping[str, Any], sums: Sequence[str]) -> Inlined:
     """Runs the body of a site function over symbols of the trace around it; `sums` are the parameters that are sums."""
-    inner = Trace(outer.ndim, outer.precision)
+    inner = _InnerTrace(outer.ndim, outer.precision)
     inner.builder, inner.slots, inner.scalars = outer.builder, outer.slots, outer.scalars
     inner.loops, inner.draws, inner.number, inner.given = outer.loops, outer.draws, outer.number, outer.given
     given = [one for name in function.parameters if name in symbols for one in fields_in(symbols[name])]

@@ -194,6 +194,11 @@ class BoundCall:
         self.elsewhere = any(field.lattice is not lattice for field in distinct)
         self.has_randoms = any(program.randoms for program in traced.programs)
 
+    @property
+    def stages(self) -> list[tuple[Traced, BoundKernel]]:
+        """The first stage of each kernel, and the last."""
+        return [(self.traced, kernel) for kernel in self.kernels]
+
     def check_set(self) -> None:
         """Raises UnsetError for fields that this call reads and that were never set.
 

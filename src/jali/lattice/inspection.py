@@ -109,8 +109,8 @@ def inspect(
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
     sums = Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
-    traced, kernels = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
-    reports = [_report(traced, kernel, over) for kernel in kernels]
+    pairs = whole.stages(*arguments, over=over, lattice=lattice, sums=sums, **named)
+    reports = [_report(traced, kernel, over) for traced, kernel in pairs]
     return reports[0] if len(reports) == 1 else _report_of_kernels(reports)
 
 

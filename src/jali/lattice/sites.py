@@ -327,14 +327,14 @@ class SiteFunction:
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
     ) -> list[BoundKernel]:
         """The kernels that a call with these arguments runs, compiled and bound but not run."""
-        return self.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)[1]
+        pairs = self.stages(*arguments, over=over, lattice=lattice, sums=sums, **named)
+        return [kernel for _, kernel in pairs]
 
-    def traced(
+    def stages(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
-    ) -> tuple[Traced, list[BoundKernel]]:
-        """The first stage of such a call, and the last, `kernels`."""
-        bound = self._bind(over, self.complete(arguments, named, sums is not None), lattice, sums)
-        return bound.traced, bound.kernels
+    ) -> list[tuple[Traced, BoundKernel]]:
+        """The first stage of each kernel of such a call, and the last."""
+        return self._bind(over, self.complete(arguments, named, sums is not None), lattice, sums).stages
 
     def bind(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
