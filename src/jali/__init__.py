@@ -96,6 +96,8 @@ if TYPE_CHECKING:
     from jali import tune as tune
     from jali import vectors as vectors
     from jali.derivatives.functions import adjoint, conjugate, gradient, pullback, tangent, transpose
+    from jali.derivatives.tape import Tape
+    from jali.derivatives.totals import Total
     from jali.fermions.dirac import Dirac
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
@@ -223,6 +225,8 @@ _LATER = {
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",
     "ScalarArray": "jali.lattice.scalar_arrays",
+    "Tape": "jali.derivatives.tape",
+    "Total": "jali.derivatives.totals",
     "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",

@@ -24,11 +24,11 @@ from jali.codegen.lines import trace_error
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable
 from jali.codegen.state import Trace, current_trace
-from jali.codegen.symbols import FieldSymbol, Site
+from jali.codegen.symbols import Fields, FieldSymbol, Site
 from jali.codegen.types import Real, Type
 from jali.codegen.values import Value
 from jali.derivatives.gather import Contribution, Gatherer, is_of_members, of_member, turned_members
-from jali.derivatives.inlined import Inlined, fields_in, inlined
+from jali.derivatives.inlined import Inlined, Term, fields_in, inlined
 from jali.derivatives.kept_values import Kept, element_of, values_to_keep
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
@@ -52,7 +52,7 @@ class Derivation:
 
     `kind`: `adjoint` of a linear function, `pullback` of cotangents, `tangent`, the change for changes, `conjugate`. `sums` are parameters
     that are sums. `apart`: parameters that the function writes, whose cotangents are parameters of their own, since the function reads
-    them too; `weighted`: the last parameter has a weight for each sum; `adds`: what is found is added to what is there.
+    them too; `weighted`: behind all others are the weights of sums; `adds` are those of `of` for which what is found is added to what is there.
     """
 
     kind: str
@@ -62,7 +62,8 @@ class Derivation:
     turned: bool = False  # the adjoint is conjugated on both sides: the transpose
     apart: tuple[str, ...] = ()
     weighted: bool = False
-    adds: bool = False
+    adds: tuple[str, ...] = ()
+    per: tuple[int, ...] = ()  # directions whose slices sums have entries for
     # the sites that the function ran over, the colour that is gathered now, and which of the fields that are gathered are there
     over: Domain = ALL
     part: Domain = ALL
@@ -419,22 +420,30 @@ def tangent(function: SiteFunction, of: str | Sequence[str], *, total: str | Non
 # ---- what is traced ------------------------------------------------------------------------------------
 
 
-def _pairs(names: Sequence[str], changes: Any, of: Any) -> list[tuple[FieldSymbol, FieldSymbol]]:
-    """Fields and the named ones that they belong to."""
+def _pairs(names: Sequence[str], changes: Any, of: Any) -> list[tuple[str, FieldSymbol, FieldSymbol]]:
+    """Names, fields and the named ones that they belong to. Of a list there may be None for members that are left out."""
     found = []
     for name, change, symbol in zip(names, changes, of, strict=True):
-        own, there = fields_in(change), fields_in(symbol)
+        own, there = _members(change), fields_in(symbol)
         if not there:
             raise trace_error(f"{name} is no field: derivatives are with respect to fields")
         if len(own) != len(there):
             raise trace_error(
                 f"{name} has {len(there)} fields, and what belongs to them {len(own)}: one field for each"
             )
-        found += list(zip(own, there, strict=True))
+        found += [(name, a, b) for a, b in zip(own, there, strict=True) if a is not None]
     return found
 
 
-def _is_group(element: Any) -> bool:
+def _members(symbol: Any) -> list[FieldSymbol | None]:
+    """The fields of a parameter, None where one is left out."""
+    if isinstance(symbol, Fields):
+        return [one for member in symbol.members for one in _members(member)]
+    return [symbol if isinstance(symbol, FieldSymbol) else None]
+
+
+def is_group(element: Any) -> bool:
+    """Whether a field holds links, matrices of SU(n) or phases."""
     return element.name.startswith("SU(") or element.name == "U(1)"
 
 
@@ -476,11 +485,13 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
         named = [own[name] for name in plan.of]
         changes = named if linear else [given[name] for name in plan.changes(base)]
         pairs = _pairs(plan.of, changes, named)
-        slots = {there.slot for _, there in pairs}
-        cotangents = {f.slot: f for symbol in own.values() for f in fields_in(symbol)}
+        slots = {there.slot for _, _, there in pairs}
+        cotangents: dict[int, FieldSymbol | None] = {
+            f.slot: f for symbol in own.values() for f in fields_in(symbol)
+        }
         apart: set[int] = set()
         for name in plan.apart:
-            for c, there in zip(fields_in(given[f"cotangent of {name}"]), fields_in(own[name]), strict=True):
+            for c, there in zip(_members(given[f"cotangent of {name}"]), fields_in(own[name]), strict=True):
                 cotangents[there.slot] = c
                 apart.add(there.slot)
         roots = [store.value for store in found.stores] + [term.value for term in found.terms]
@@ -496,16 +507,18 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
         pulled = pulled_back(nodes, seeds, loads)
         gatherer = Gatherer(trace, found.ratio)
         keep, mask = _limits(plan, trace, given)
-        gathered = [(target, there, _contributions(trace, there, loads, pulled, target)) for target, there in pairs]
+        gathered = [
+            (target, there, _contributions(trace, there, loads, pulled, target)) for _, target, there in pairs
+        ]
         if found.ratio is None and getattr(_under_way, "plan", None) == (base, plan):
             fields = fields_in(given["kept values"]) if plan.kept else []
             if _kept(plan, trace, gatherer, gathered, keep, fields):
                 return
-        for target, there, contributions in gathered:
+        for (name, _, _), (target, there, contributions) in zip(pairs, gathered, strict=True):
             total = gatherer.total(there.slot, contributions, there.element.type, keep, mask)
             if plan.turned:
                 total = arithmetic.conj(nodes, total)
-            _set(X, trace, target, there, total, linear, plan.adds)
+            _set(trace, target, there, total, linear, name in plan.adds)
 
     return gather
 
@@ -566,7 +579,7 @@ def _seeds(
     plan: Derivation,
     found: Inlined,
     trace: Trace,
-    cotangents: dict[int, FieldSymbol],
+    cotangents: dict[int, FieldSymbol | None],
     given: dict[str, Any],
     linear: bool,
 ) -> list[tuple[Node, Node]]:
@@ -574,13 +587,15 @@ def _seeds(
     nodes, seeds = trace.builder, []
     for store in found.stores:
         nodes.line = store.where
+        if store.slot in cotangents and cotangents[store.slot] is None:
+            continue  # nothing depends on it
         symbol = cotangents.get(store.slot)
         if symbol is None:
             raise TraceError(
                 f"{base.__name__} writes a field that is no argument, {trace.slots[store.slot].name}: its cotangent has no parameter\n"
                 f"  at {store.where}"
             )
-        if _is_group(symbol.element) and not linear:
+        if is_group(symbol.element) and not linear:
             raise TraceError(
                 f"the cotangent of {symbol.name}, whose links {base.__name__} writes, is a field of Matrix, not of {symbol.element}\n"
                 f"  at {store.where}"
@@ -599,7 +614,11 @@ def _seeds(
             raise TraceError(f"the {term.how} over sites has no derivative\n  at {term.where}")
         if term.value.type.kind == "int":
             continue
-        if term.value.type.kind != "real" or term.value.type.shape:
+        weight = given.get(f"weight of {term.name}") if plan.weighted else 1
+        if weight is None:
+            continue
+        complex_too = plan.weighted and term.value.type == Type("complex")
+        if not complex_too and (term.value.type.kind != "real" or term.value.type.shape):
             raise TraceError(
                 f"{term.name} is a {term.value.type}, and a gradient is that of a real number: take .real or .imag\n  at {term.where}"
             )
@@ -609,20 +628,24 @@ def _seeds(
     return seeds
 
 
-def _weight(plan: Derivation, trace: Trace, term: Any, given: dict[str, Any]) -> Node:
+def _weight(plan: Derivation, trace: Trace, term: Term, given: dict[str, Any]) -> Node:
+    """The cotangent of a term of a sum: the number that its entry of the sum is multiplied by."""
     nodes = trace.builder
     if not plan.weighted:
         return leaves.exact(nodes, 1.0)
     weight = given[f"weight of {term.name}"]
-    if term.label is None:
-        return conversions.convert(nodes, weight.node, "real")
-    label = term.label
-    if label.type.kind != "int":
-        raise TraceError(
-            f"the weight of an entry is looked up by a whole number, and the label of {term.name} is a rounded real one\n  at {term.where}"
-        )
-    found = weight[Value(label)]
-    return conversions.convert(nodes, found.node, "real")
+    index: list[Node] = [leaves.coordinate(nodes, axis, 0) for axis in plan.per]
+    if term.label is not None:
+        if term.label.type.kind != "int":
+            raise TraceError(
+                f"the weight of an entry is looked up by a whole number, and the label of {term.name} is a rounded real one\n  at {term.where}"
+            )
+        index.append(term.label)
+    members = max((slot.batch for slot in trace.slots), default=0)
+    if members and is_of_members(trace, term.value):
+        index.append(leaves.member(nodes, members))
+    found = weight[tuple(map(Value, index))] if index else weight
+    return conversions.convert(nodes, found.node, term.value.type.kind)
 
 
 def _contributions(
@@ -670,7 +693,7 @@ def _limits(plan: Derivation, trace: Trace, given: dict[str, Any]) -> tuple[Any,
 
 
 def _set(
-    X: Site, trace: Trace, target: FieldSymbol, there: FieldSymbol, total: Node, linear: bool, adds: bool
+    trace: Trace, target: FieldSymbol, there: FieldSymbol, total: Node, linear: bool, adds: bool
 ) -> None:
     """Writes what a field gets, as the element that its cotangents are."""
     nodes, here = trace.builder, (0,) * trace.ndim
@@ -692,11 +715,11 @@ def _as_cotangent(trace: Trace, target: FieldSymbol, there: FieldSymbol, total: 
     if element.codec == "algebra":
         found = groups.antihermitian(nodes, total)
         return found if linear else arithmetic.mul(nodes, leaves.exact(nodes, 0.5), found)
-    if _is_group(element) and target.element.codec == "algebra":
+    if is_group(element) and target.element.codec == "algebra":
         link = trace.load(there.slot, (0,) * trace.ndim)
         product = matrices.matmul(nodes, total, matrices.adjoint(nodes, link))
         return arithmetic.mul(nodes, leaves.exact(nodes, 0.5), groups.antihermitian(nodes, product))
-    if _is_group(element) and _is_group(target.element) and not linear:
+    if is_group(element) and is_group(target.element) and not linear:
         raise trace_error(
             f"what {there.name}, a field of {element}, gets is a field of Algebra or of Matrix, not of {target.element}"
         )
@@ -714,7 +737,7 @@ def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Ca
         sums = [name for name in base.parameters if hasattr(given[name], "_gathered")]
         found = inlined(trace, base, own, sums)
         pairs = _pairs(plan.of, [given[name] for name in plan.changes(base)], [own[name] for name in plan.of])
-        change_of = {there.slot: change for change, there in pairs}
+        change_of = {there.slot: change for _, change, there in pairs}
         roots = [store.value for store in found.stores] + [term.value for term in found.terms]
         _refuse_rewritten(base, found, trace, set(), roots)
         changes = {
@@ -727,7 +750,7 @@ def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Ca
             change = pushed.get(store.value.number)
             target = fields[store.slot]
             value = conversions.zero_of(nodes, target.element.type) if change is None else change
-            if _is_group(target.element):
+            if is_group(target.element):
                 raise TraceError(
                     f"the change of {target.name}, whose links {base.__name__} writes, is a field of Algebra or Matrix: give such a one\n  at {store.where}"
                 )
@@ -755,7 +778,7 @@ def _read_change(trace: Trace, load: Node, change: FieldSymbol) -> Node:
     leaves.know_symmetry(node, change.element)
     trace.slots[change.slot].reads.setdefault(load.attrs[1], load.where)
     own = trace.slots[load.attrs[0]].storage.element
-    if _is_group(own) and change.element.codec == "algebra":
+    if is_group(own) and change.element.codec == "algebra":
         return matrices.matmul(nodes, node, load)
     if node.type != load.type:
         raise TraceError(f"the change of {own} is a field like it, not of {change.element}\n  at {load.where}")

@@ -12,9 +12,11 @@ from typing import Any
 
 import jali
 from jali.codegen.ir import Node
+from jali.codegen.language import groups
 from jali.codegen.language.arithmetic import mul
 from jali.codegen.language.leaves import is_constant
 from jali.codegen.lines import trace_error
+from jali.codegen.state import builder
 from jali.codegen.types import Real
 from jali.codegen.values import Value
 
@@ -126,15 +128,16 @@ def project(M: Any) -> Any:
     SU(2) matrices it is M / sqrt(det M). W. Kamleh, D. Leinweber and A. Williams, Phys. Rev. D 70 (2004)
     014502, hep-lat/0403019. M must not be singular.
     """
-    M = _matrix(M)
-    n = M.shape[0]
+    given = _matrix(M)
+    n = given.shape[0]
     if n == 1:
-        return M.reunitarise()
-    M = _with_safe_squares(M)
+        return given.reunitarise()
+    M = _with_safe_squares(given)
     size = jali.sqrt(M.norm2() * (1.0 / n))
     V = M * (1.0 / size)
     for _ in range(_POLAR_STEPS):
         V = 0.5 * (V + V.inverse().dagger())
     phase = V.det()
     angle = jali.atan2(phase.imag, phase.real) * (-1.0 / n)
-    return jali.complex(jali.cos(angle), jali.sin(angle)) * V
+    found = jali.complex(jali.cos(angle), jali.sin(angle)) * V
+    return Value(groups.unitary_part(builder(), found.node, given.node))

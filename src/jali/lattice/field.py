@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, graph_recorder
+from jali import _core, graph_recorder, tape_recorder
 from jali.codegen import state as tracing
 from jali.codegen.arithmetics import ARITHMETICS, PRECISIONS, seen_by_numpy, widest
 from jali.codegen.lines import trace_error
@@ -215,6 +215,11 @@ class Field(FieldArithmetic):
         return self.borrowed is not None and self.borrowed.read_only
 
     def _writable(self) -> None:
+        """Before values are set from Python. Raises LayoutError for an array that is read-only."""
+        self._check_writable()
+        tape_recorder.before_write(self)
+
+    def _check_writable(self) -> None:
         if self.read_only:
             raise LayoutError(f"{self.name} is a read-only array: set a copy of it")
 
@@ -294,7 +299,7 @@ class Field(FieldArithmetic):
         """A field with the same values."""
         self.check_set()
         out = self.like()
-        if self.listed_members is not None:
+        if self.listed_members is not None or tape_recorder.recorders:
             return out.assign(self)
         with self.lattice.lock:
             out.storage.copy_from(self.storage, self.lattice.pool)
@@ -354,8 +359,10 @@ class Field(FieldArithmetic):
             other._expression().store(self, partly)
             self._share_counts(other)
             return self
-        self._writable()
+        self._check_writable()
         other.check_set()
+        if tape_recorder.recorders and (tape := tape_recorder.current()) is not None:
+            return tape.copy(self, other, partly, lambda: self._assign(other, partly))
         mine, theirs = self.borrowed, other.borrowed
         if self is not other and mine is not None and theirs is not None and mine.overlaps(theirs):
             raise LayoutError(

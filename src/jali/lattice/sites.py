@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jali import graph_recorder
+from jali import graph_recorder, tape_recorder
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.state import tracing
@@ -263,6 +263,8 @@ class SiteFunction:
             raise
         if bound is None or not bound.guards.hold():
             bound = self._bind(domain, arguments, lattice, sums, key)
+        if tape_recorder.recorders and (tape := tape_recorder.current()) is not None:
+            return tape.call(self, bound, domain, arguments, lattice, sums)
         return bound.run(arguments)
 
     def _key(

@@ -1,0 +1,409 @@
+"""What a tape records: calls of site functions, copies, and steps with a rule of their own. Each can be run again and pulled back.
+
+A record names fields by their memory (a view of members belongs to the field that it is a view of). `Values` says which field holds a value
+that was there when the record was made.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from jali import graph_recorder
+from jali.codegen.lines import user_line
+from jali.codegen.types import Element, Matrix
+from jali.derivatives.functions import Derivation, derived, is_group
+from jali.errors import TraceError
+from jali.lattice.domain import ALL, Domain
+from jali.lattice.field import Field
+from jali.lattice.random import Random
+from jali.lattice.sites import SiteFunction
+
+
+def whole_of(one: Field) -> Field:
+    """The field whose memory a field has."""
+    return one if one.view_of is None else one.view_of
+
+
+def new_like(one: Field, element: Element, name: str) -> Field:
+    """A field of zeros like this one, of plain numbers, also while a graph is recorded."""
+    with graph_recorder.suspended():
+        return Field(
+            one.lattice, element, one.precision, None, one.boundary, name, over=one.over, batch=one.batch
+        )
+
+
+def cotangent_element(element: Element) -> Element:
+    """What the cotangent of a field of this element is, while it may not be on the group."""
+    return Matrix(element.type.shape[0]) if is_group(element) else element
+
+
+class Values(Protocol):
+    """Which field holds a value now."""
+
+    def primal(self, serial: int, number: int, where: str) -> Field:
+        """The field with value `number` of the memory `serial`."""
+        ...
+
+
+class Cotangents:
+    """The cotangents of fields, by their memory, at one moment of the way back."""
+
+    def __init__(self) -> None:
+        self.fields: dict[int, Field] = {}
+
+    def get(self, one: Field) -> Field | None:
+        """That of a field; of a view its members."""
+        whole = self.fields.get(whole_of(one).serial)
+        return whole if whole is None or one.view_of is None else members_like(whole, one)
+
+    def make(self, one: Field) -> Field:
+        """A new one, of zeros, for the memory of a field."""
+        whole = whole_of(one)
+        element = cotangent_element(whole.element)
+        found = self.fields[whole.serial] = new_like(whole, element, f"cotangent of {whole.name}")
+        return found
+
+    def drop(self, one: Field) -> None:
+        """Nothing depends any more on what a field held later."""
+        self.fields.pop(whole_of(one).serial, None)
+
+
+def members_like(whole: Field, view: Field) -> Field:
+    """The same members of another field as a view has."""
+    assert view.listed_members is not None
+    listed = list(view.listed_members)
+    return whole.members[listed] if view.batch is not None else whole.members[listed[0]]
+
+
+def substituted(argument: Any, put: Callable[[Field], Any]) -> Any:
+    """An argument with other fields."""
+    if isinstance(argument, Field):
+        return put(argument)
+    fields = getattr(argument, "fields", None)
+    if fields is not None:
+        return [put(one) for one in fields]
+    if isinstance(argument, list | tuple):
+        return [substituted(one, put) for one in argument]
+    return argument
+
+
+def _held(argument: Any) -> Any:
+    """An argument as it is now: arrays and sources of random numbers may be others later."""
+    if isinstance(argument, np.ndarray):
+        return argument.copy()
+    if isinstance(argument, Random):
+        return copy.copy(argument)
+    if isinstance(argument, list | tuple):
+        return [_held(one) for one in argument]
+    return argument
+
+
+def _again(argument: Any) -> Any:
+    """The same for one more call, which draws the same random numbers."""
+    if isinstance(argument, Random):
+        return copy.copy(argument)
+    if isinstance(argument, list | tuple):
+        return [_again(one) for one in argument]
+    return argument
+
+
+@dataclass
+class Access:
+    """A field that a record reads or writes: its memory's value before, or the one that it leaves."""
+
+    one: Field
+    number: int
+    full: bool = True  # of a write: nothing is left of the value before
+
+
+@dataclass
+class Record:
+    """One step. `active`: it has a derivative with respect to what the tape is for."""
+
+    reads: dict[int, Access]
+    writes: dict[int, Access]
+    active: bool
+    where: str = field(default_factory=lambda: user_line(beyond_trace=True))
+
+    def run_again(self, put: Callable[[Field], Field]) -> None:
+        """Does the same to other fields."""
+        raise NotImplementedError
+
+    def pull_back(
+        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+    ) -> None:
+        """Takes the cotangents of what is written to what is read; `weights` are those of its sums, `wanted` says which reads have any."""
+        raise NotImplementedError
+
+
+@dataclass
+class CallRecord(Record):
+    """A call of a site function."""
+
+    function: SiteFunction = None  # type: ignore[assignment]
+    domain: Domain = ALL
+    arguments: tuple[Any, ...] = ()
+    lattice: Any = None
+    sums: Any = None
+    guards: Any = None
+
+    def __post_init__(self) -> None:
+        self.arguments = tuple(_held(one) for one in self.arguments)
+
+    def _call(self, function: SiteFunction, arguments: Sequence[Any]) -> Any:
+        return function.run(self.domain, tuple(map(_again, arguments)), self.lattice, None)
+
+    def run_again(self, put: Callable[[Field], Field]) -> None:
+        if self.writes:
+            if self.sums is not None:
+                raise TraceError(
+                    f"{self.function.__name__} writes fields and sums in one call, which is not repeated to compute values again: make two "
+                    f"functions of it\n  at {self.where}"
+                )
+            self._call(self.function, [substituted(one, put) for one in self.arguments])
+
+    def pull_back(
+        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+    ) -> None:
+        sums = self._sums()
+        has_weight = [k for k in range(len(sums)) if k in weights]
+        arrived = [one for one in self.writes.values() if cotangents.get(one.one) is not None]
+        targets = {serial: one for serial, one in self.reads.items() if wanted(one)}
+        if (arrived or has_weight) and targets:
+            self._check_guards()
+            self._pull(values, cotangents, weights, targets, sums)
+        else:
+            self._consume(cotangents, {})
+
+    def _sums(self) -> list[str]:
+        from jali.lattice.arguments import SUM
+
+        pairs = zip(self.function.parameters, self.arguments, strict=True)
+        return [name for name, one in pairs if one is SUM]
+
+    def _check_guards(self) -> None:
+        if not self.guards.hold():
+            raise TraceError(
+                f"{self.function.__name__} would be another formula now than when it was recorded: a number, a function or an object that it "
+                f"sees has changed. Pass what changes as an argument\n  at {self.where}"
+            )
+
+    def _pull(
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        targets: dict[int, Access],
+        sums: list[str],
+    ) -> None:
+        in_place = {serial for serial in targets if serial in self.writes}
+        made: dict[int, Field] = {}  # cotangents of what is read and written, which take the place of those of what is written
+        seen: set[int] = set()
+        of: list[str] = []
+        changes: list[Any] = []
+        adds: list[str] = []
+        for name, argument in zip(self.function.parameters, self.arguments, strict=True):
+            fields = [one for one in _fields(argument) if self._is_target(one, targets, seen)]
+            if not fields:
+                continue
+            known = [
+                whole_of(one).serial not in in_place and cotangents.get(one) is not None for one in fields
+            ]
+            mine = {one.serial for one in fields}
+            if any(known):
+                adds.append(name)
+
+            def target(one: Field, mine: set[int] = mine) -> Any:
+                if one.serial not in mine:
+                    return None
+                whole = whole_of(one)
+                if whole.serial in in_place:
+                    if whole.serial not in made:
+                        made[whole.serial] = new_like(
+                            whole, cotangent_element(whole.element), f"cotangent of {whole.name}"
+                        )
+                    found = made[whole.serial]
+                    return found if one.view_of is None else members_like(found, one)
+                existing = cotangents.get(one)
+                if existing is None:
+                    cotangents.make(one)
+                    existing = cotangents.get(one)
+                return existing
+
+            of.append(name)
+            changes.append(substituted(argument, target))
+        apart, given = [], []
+        written = set(self.writes)
+        for name, argument in zip(self.function.parameters, self.arguments, strict=True):
+            if any(whole_of(one).serial in written for one in _fields(argument)):
+                apart.append(name)
+                given.append(
+                    substituted(
+                        argument, lambda one: cotangents.get(one) if whole_of(one).serial in written else None
+                    )
+                )
+        plan = Derivation(
+            "pullback",
+            tuple(of),
+            tuple(sums),
+            apart=tuple(apart),
+            weighted=True,
+            adds=tuple(adds),
+            per=() if self.sums is None or self.sums.per is None else tuple(self.sums.per),
+        )
+        primal = [
+            substituted(one, lambda f: self._primal(values, f))
+            for name, one in zip(self.function.parameters, self.arguments, strict=True)
+            if name not in sums
+        ]
+        self._call(
+            derived(self.function, plan),
+            [*changes, *given, *primal, *(weights.get(k) for k in range(len(sums)))],
+        )
+        self._consume(cotangents, made)
+
+    def _is_target(self, one: Field, targets: dict[int, Access], seen: set[int]) -> bool:
+        """Whether this is the first place of a field among the arguments; several views of one memory have a place each."""
+        if whole_of(one).serial not in targets or one.serial in seen:
+            return False
+        seen.add(one.serial)
+        return True
+
+    def _primal(self, values: Values, one: Field) -> Field:
+        whole = whole_of(one)
+        access = self.reads.get(whole.serial)
+        if access is None:
+            return one
+        found = values.primal(whole.serial, access.number, self.where)
+        return found if one.view_of is None else members_like(found, one)
+
+    def _consume(self, cotangents: Cotangents, made: dict[int, Field]) -> None:
+        """What was written has no cotangent before the call, but for what it was read for."""
+        for serial, access in self.writes.items():
+            old = cotangents.fields.get(serial)
+            if old is None:
+                if serial in made:
+                    cotangents.fields[serial] = made[serial]
+                continue
+            if access.full:
+                cotangents.fields.pop(serial)
+            else:
+                with_zeros(old, access.one, self.domain)
+            if serial in made:
+                if serial in cotangents.fields:
+                    add_to(cotangents.fields[serial], made[serial])
+                else:
+                    cotangents.fields[serial] = made[serial]
+
+
+def _fields(argument: Any) -> list[Field]:
+    if isinstance(argument, Field):
+        return [argument]
+    fields = getattr(argument, "fields", None)
+    if fields is not None:
+        return list(fields)
+    if isinstance(argument, list | tuple):
+        return [found for one in argument for found in _fields(one)]
+    return []
+
+
+@SiteFunction
+def _clear(X: Any, f: Any) -> None:
+    from jali.codegen.values import zero
+
+    f[X] = zero(f.element)
+
+
+def with_zeros(cotangent: Field, written: Field, domain: Domain) -> None:
+    """Zeros where a call over a domain has written a field, which is perhaps a view of some members."""
+    there = cotangent if written.view_of is None else members_like(cotangent, written)
+    _clear[domain if there.over is ALL else ALL](there)
+
+
+def add_to(total: Field, more: Field) -> None:
+    """total += more."""
+    total += more
+
+
+@dataclass
+class CopyRecord(Record):
+    """The values of a field into another one, of the same sites or of a colour of them."""
+
+    target: Field = None  # type: ignore[assignment]
+    source: Field = None  # type: ignore[assignment]
+    partly: bool = False
+
+    def run_again(self, put: Callable[[Field], Field]) -> None:
+        put(self.target)._assign(put(self.source), self.partly)
+
+    def pull_back(
+        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+    ) -> None:
+        arrived = cotangents.get(self.target)
+        if arrived is None:
+            return
+        (serial,) = self.reads
+        if wanted(self.reads[serial]):
+            found = cotangents.get(self.source)
+            if found is None:
+                cotangents.make(self.source)
+                found = cotangents.get(self.source)
+            assert found is not None
+            if arrived.over is found.over:
+                add_to(found, arrived)
+            elif found.over is ALL:
+                spread = new_like(found, found.element, "spread")
+                spread._assign(arrived, True)
+                add_to(found, spread)
+            else:
+                add_to(found, arrived.on(found.over))
+        (access,) = self.writes.values()
+        if access.full:
+            cotangents.drop(self.target)
+        else:
+            with_zeros(cotangents.fields[whole_of(self.target).serial], self.target, self.source.over)
+
+
+@dataclass
+class RuleRecord(Record):
+    """A step that brings its own rule: `again(put)` repeats it, `pull(cotangent, primal)` gives the cotangents of fields for that of what it
+    wrote; `primal(field)` is a field as it was before."""
+
+    target: Field = None  # type: ignore[assignment]
+    again: Callable[[Callable[[Field], Field]], Any] = None  # type: ignore[assignment]
+    pull: Callable[[Field, Callable[[Field], Field]], list[tuple[Field, Field]]] = None  # type: ignore[assignment]
+
+    def run_again(self, put: Callable[[Field], Field]) -> None:
+        self.again(put)
+
+    def pull_back(
+        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+    ) -> None:
+        arrived = cotangents.get(self.target)
+        if arrived is None:
+            return
+
+        def primal(one: Field) -> Field:
+            serial = whole_of(one).serial
+            if serial in self.writes and serial not in self.reads:
+                return values.primal(serial, self.writes[serial].number, self.where)
+            found = values.primal(serial, self.reads[serial].number, self.where)
+            return found if one.view_of is None else members_like(found, one)
+
+        cotangents.drop(self.target)
+        for one, part in self.pull(arrived, primal):
+            if not wanted(self.reads[whole_of(one).serial]):
+                continue
+            found = cotangents.get(one)
+            if found is None:
+                cotangents.make(one)
+                found = cotangents.get(one)
+            assert found is not None
+            add_to(found, part)
+
+

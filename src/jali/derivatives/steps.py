@@ -1,0 +1,320 @@
+"""Loops of a tape whose steps may be computed again: which values are kept while the loop runs, and how steps are repeated on the way back.
+
+A checkpoint at step c are the values that steps from c on read before they are overwritten. They are kept when they are overwritten, so a value
+that two checkpoints have is kept once, and what is not overwritten costs nothing. Steps are repeated on fields of the tape's own, by the same
+kernels, so that all ways give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jali import graph_recorder, tape_recorder
+from jali.amounts import counted, size_text
+from jali.derivatives.records import Access, Record, RuleRecord, whole_of
+from jali.errors import ParameterError, TraceError
+from jali.lattice.field import Field
+
+Value = tuple[int, int]
+PROBED = 3
+"""Steps after which it is known what a step needs."""
+
+
+class Steps:
+    """The loop of a tape."""
+
+    def __init__(self, tape: Any, n: int, where: str):
+        self.tape, self.n, self.where = tape, n, where
+        self.before: list[Record] = list(tape._records)
+        self.after: list[Record] = []
+        self.steps: list[list[Record]] = []
+        self.numbers: list[dict[int, int]] = []  # of the values at the beginning of each step, and at the end
+        self.reads: list[set[Value]] = []  # of each step
+        self.outside: set[Value] = set(tape._read)  # read before or behind the loop
+        self.written: set[int] = set()
+        self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
+        self.known_before: set[int] = set()
+        self.state = "new"
+        self.mode = "all" if tape.memory is None else "probing"
+        self.checkpoints: dict[int, set[Value]] = {}  # by steps: values that have been read since
+        self.actions: Iterator[Any] | None = None
+        self.action: Any = None
+        self.deps: set[Value] = set()  # what the way back through the step under way needs
+        self.replay: Replay | None = None
+
+    # ---- forward -----------------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[int]:
+        """The loop."""
+        self.state = "running"
+        self.known_before = set(self.tape._fields)
+        for k in range(self.n):
+            self._begin(k)
+            yield k
+        self._begin(self.n)
+        self.state = "ended"
+
+    def _begin(self, k: int) -> None:
+        self.numbers.append(dict(self.tape._numbers))
+        if k < self.n:
+            self.steps.append([])
+            self.reads.append(set())
+        if self.mode == "probing" and (k == PROBED or k == self.n):
+            self._decide(k)
+        if self.mode == "probing":
+            self.checkpoints[k] = set()
+        elif self.mode == "some":
+            self._next_action(k)
+
+    def finish(self) -> None:
+        """The recording ends."""
+        if self.state == "running":
+            if self.mode == "all":
+                return
+            raise TraceError(
+                f"the loop of tape.steps({self.n}) ended after {counted(len(self.steps), 'step')}: under a limit of memory all are needed\n"
+                f"  at {self.where}"
+            )
+
+    def note_reads(self, record: Record) -> None:
+        """What a record reads, before it overwrites anything."""
+        values = {(serial, access.number) for serial, access in record.reads.items()}
+        if self.state != "running":
+            self.outside |= values
+            return
+        self.reads[-1] |= values
+        for c, since in self.checkpoints.items():
+            since.update(v for v in values if self.numbers[c].get(v[0], 0) == v[1])
+        if self._is_last():
+            self.deps |= values
+
+    def note(self, record: Record) -> None:
+        """A record that has been made."""
+        if self.state == "running":
+            self.steps[-1].append(record)
+            self.written |= set(record.writes)
+            for serial, access in record.writes.items():
+                if serial not in self.known_before and serial not in self.made_inside:
+                    self.made_inside[serial] = record.where
+                    if self.mode == "some":
+                        self._refuse_made_inside(whole_of(access.one))
+        elif self.state == "ended":
+            self.after.append(record)
+        else:
+            self.before.append(record)
+
+    def wants(self, value: Value) -> bool:
+        """Whether a value that is about to be overwritten is kept."""
+        if self.mode != "some" or value in self.outside or value in self.deps:
+            return True
+        serial, number = value
+        return any(
+            value in since and self.numbers[c].get(serial, 0) == number for c, since in self.checkpoints.items()
+        )
+
+    def _is_last(self) -> bool:
+        return self.mode == "some" and len(self.steps) == self.n
+
+    def _refuse_made_inside(self, memory: Field) -> None:
+        raise ParameterError(
+            f"{memory.name} is made inside of the loop of tape.steps: under a limit of memory the fields that a step writes are made before the "
+            f"loop\n  at {self.made_inside[memory.serial]}"
+        )
+
+    def _decide(self, done: int) -> None:
+        """How much is kept, from what the first steps have needed."""
+        tape, size = self.tape, _size_of
+        each = tape._bytes_kept() / max(done, 1)
+        if each * self.n <= tape.memory or done == self.n:
+            self.mode = "all"
+            self.checkpoints.clear()
+            return
+        at = 1
+        snapshot = sum(
+            size(tape._fields[serial]) for serial, _ in self.checkpoints[at] if serial in self.written
+        )
+        step = self.steps[at]
+        inside = {s for record in step for s in record.writes} & {s for s, _ in self.reads[at]}
+        replay = sum(size(tape._fields[serial]) for serial in self.written)
+        rest = replay + sum(size(tape._fields[serial]) for serial in inside)
+        count = int((tape.memory - rest) // snapshot) if snapshot else self.n - 1
+        if count < 1:
+            raise ParameterError(
+                f"memory= allows {size_text(tape.memory)}, and a step needs {size_text(rest + snapshot)}: {size_text(snapshot)} for what it begins "
+                f"with, {size_text(rest)} to be run again\n  at {self.where}"
+            )
+        for serial in self.made_inside:
+            self._refuse_made_inside(tape._fields[serial])
+        self.mode = "some"
+        self.actions = iter(_schedule(self.n, min(count, self.n - 1)))
+        found = self.checkpoints
+        self.checkpoints = {}
+        self.action = next(self.actions)
+        while self.action.n1 < done:
+            self._checkpoint(self.action, found)
+            self.action = next(self.actions)
+        self._checkpoint(self.action, found)
+        for value in list(tape._kept):
+            if not self.wants(value):
+                del tape._kept[value]
+
+    def _checkpoint(self, action: Any, found: dict[int, set[Value]]) -> None:
+        if action.write_ics:
+            self.checkpoints[action.n0] = found.get(action.n0, set())
+
+    def _next_action(self, k: int) -> None:
+        assert self.actions is not None
+        while self.action is not None and getattr(self.action, "n1", None) == k and k < self.n:
+            self.action = next(self.actions)
+            self._checkpoint(self.action, {})
+
+    # ---- backwards ---------------------------------------------------------------------------------------
+
+    def backwards(self, pull: Callable[[Sequence[Record], Any], None]) -> None:
+        """The way back through what stands behind the loop, the loop, and what stands before it."""
+        tape = self.tape
+        pull(self.after, tape)
+        if self.mode != "some":
+            for step in reversed(self.steps):
+                pull(step, tape)
+            pull(self.before, tape)
+            return
+        assert self.actions is not None
+        self.replay = Replay(tape, self)
+        for action in self.actions:
+            name = type(action).__name__
+            if name == "Reverse":
+                for k in reversed(range(action.n0, action.n1)):
+                    pull(self.steps[k], self.replay)
+                self._drop_deps()
+            elif name in ("Copy", "Move"):
+                self._restore(action.n)
+                if name == "Move":
+                    self._drop_checkpoint(action.n)
+            elif name == "Forward":
+                self._forward(action)
+        pull(self.before, tape)
+
+    def _forward(self, action: Any) -> None:
+        assert self.replay is not None
+        if action.write_ics:
+            live = self._live(action.n0)
+            self.checkpoints[action.n0] = live
+            for value in live:
+                self.tape.keep_value(value, self.replay.primal(*value, self.where))
+        for k in range(action.n0, action.n1):
+            self.deps = set(self.reads[k]) if action.write_adj_deps else set()
+            for record in self.steps[k]:
+                self.replay.run(record, self.deps)
+
+    def _live(self, c: int) -> set[Value]:
+        """The values at the beginning of a step that it or later ones read."""
+        found = set()
+        for serial in self.written:
+            number = self.numbers[c].get(serial, 0)
+            for k in range(c, self.n):
+                if self.numbers[k].get(serial, 0) != number:
+                    break
+                if (serial, number) in self.reads[k]:
+                    found.add((serial, number))
+                    break
+        return found
+
+    def _restore(self, c: int) -> None:
+        assert self.replay is not None
+        for serial, number in self._live(c):
+            self.replay.set(serial, number)
+
+    def _drop_checkpoint(self, c: int) -> None:
+        gone = self.checkpoints.pop(c)
+        for value in gone:
+            if not self.wants(value):
+                self.tape._kept.pop(value, None)
+
+    def _drop_deps(self) -> None:
+        gone, self.deps = self.deps, set()
+        for value in gone:
+            if value in self.tape._kept and not self.wants(value):
+                del self.tape._kept[value]
+
+    def bytes_of_replay(self) -> int:
+        """What the fields take on which steps are repeated."""
+        return 0 if self.replay is None else sum(map(_size_of, self.replay.fields.values()))
+
+
+class Replay:
+    """Fields on which steps are repeated, and the values that they hold."""
+
+    def __init__(self, tape: Any, steps: Steps):
+        self.tape, self.steps = tape, steps
+        self.fields: dict[int, Field] = {}
+        self.numbers: dict[int, int] = {}
+
+    def field(self, serial: int) -> Field:
+        """The one that stands for the memory of a field."""
+        if serial not in self.fields:
+            memory = self.tape._fields[serial]
+            with graph_recorder.suspended():
+                self.fields[serial] = memory.like(name=f"{memory.name} again")
+            self.tape._check_limit()
+        return self.fields[serial]
+
+    def set(self, serial: int, number: int) -> None:
+        """Lets a field hold a value that is kept, or still there."""
+        self.field(serial).assign(self.tape.primal(serial, number, self.steps.where))
+        self.numbers[serial] = number
+
+    def primal(self, serial: int, number: int, where: str) -> Field:
+        """The field that holds a value."""
+        kept = self.tape._kept.get((serial, number))
+        if kept is None and self.numbers.get(serial) == number:
+            return self.fields[serial]
+        found: Field = self.tape.primal(serial, number, where)
+        return found
+
+    def run(self, record: Record, deps: set[Value]) -> None:
+        """Repeats a record, and keeps those of the values in `deps` that it overwrites."""
+        if not record.writes:
+            return
+        for serial in record.writes:
+            value = (serial, self.numbers.get(serial, -1))
+            if value in deps:
+                self.tape.keep_value(value, self.fields[serial])
+
+        def put(one: Field) -> Field:
+            memory = whole_of(one)
+            access: Access | None = record.reads.get(memory.serial)
+            if memory.serial in self.steps.written:
+                found = self.field(memory.serial)
+            else:
+                assert access is not None
+                found = self.tape.primal(memory.serial, access.number, record.where)
+            from jali.derivatives.records import members_like
+
+            return found if one.view_of is None else members_like(found, one)
+
+        if isinstance(record, RuleRecord):
+            raise ParameterError(
+                f"a step that is computed again makes a field here; under a limit of memory fields are made before the loop\n  at {record.where}"
+            )
+        with tape_recorder.recording(None):
+            record.run_again(put)
+        for serial, access in record.writes.items():
+            self.numbers[serial] = access.number
+
+
+def _size_of(one: Field) -> int:
+    from jali.derivatives.tape import size_of
+
+    return size_of(one)
+
+
+def _schedule(n: int, snapshots: int) -> Any:
+    try:
+        from checkpoint_schedules import MultistageCheckpointSchedule
+    except ImportError as error:
+        raise ParameterError(
+            "loops under a limit of memory take their schedule from the library checkpoint-schedules: pip install checkpoint-schedules"
+        ) from error
+    return MultistageCheckpointSchedule(n, snapshots, 0)
