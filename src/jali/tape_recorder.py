@@ -43,3 +43,9 @@ def before_write(field: Any) -> None:
     """A field is about to be written by something that is no call: its values before may be needed."""
     if recorders and (tape := current()) is not None:
         tape.before_write(field)
+
+
+def refuse(name: str, instead: str) -> None:
+    """Raises TraceError while this thread records: `name` has no derivative that a tape knows."""
+    if recorders and (tape := current()) is not None:
+        tape.refuse(f"{name} has no derivative that a tape knows: {instead}")

@@ -212,6 +212,10 @@ def _elementary() -> list[Formula]:
     return found
 
 
+def _turned(x: Any, how: str) -> Any:
+    return x.dagger() if how == "dagger" else x.transpose() if how else x
+
+
 def _products() -> list[Formula]:
     found = []
     for a, b, into in (("m", "m", "m"), ("w", "w", "w"), ("m", "w", "m"), ("w", "m", "m")):
@@ -220,7 +224,7 @@ def _products() -> list[Formula]:
                 takes = f"{a}{'32' if left else '23'}", f"{b}{'43' if right else '34'}"
 
                 def product(x: Any, y: Any, left: str = left, right: str = right) -> Any:
-                    return (getattr(x, left)() if left else x) * (getattr(y, right)() if right else y)
+                    return _turned(x, left) * _turned(y, right)
 
                 found.append(given(f"{a} {left} times {b} {right}", f"{into}24", product, *takes))
     for a, v in (("m", "v"), ("w", "x"), ("m", "x"), ("w", "v")):
@@ -240,7 +244,7 @@ def _contractions() -> list[Formula]:
                 takes = f"{a}{'32' if left else '23'}", f"{a}{'23' if right else '32'}"
 
                 def product(x: Any, y: Any, left: str = left, right: str = right) -> Any:
-                    return (getattr(x, left)() if left else x) * (getattr(y, right)() if right else y)
+                    return _turned(x, left) * _turned(y, right)
 
                 words = f"of {a} {left} times {a} {right}"
                 found += [

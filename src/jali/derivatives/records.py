@@ -371,8 +371,8 @@ class CopyRecord(Record):
 
 @dataclass
 class RuleRecord(Record):
-    """A step that brings its own rule: `again(put)` repeats it, `pull(cotangent, primal)` gives the cotangents of fields for that of what it
-    wrote; `primal(field)` is a field as it was before."""
+    """A step that brings its own rule: `again(put)` repeats it, `pull(cotangent, primal)` gives pairs of fields that it read and their
+    cotangents for that of what it wrote; `primal(field)` is a field as it was before."""
 
     target: Field = None  # type: ignore[assignment]
     again: Callable[[Callable[[Field], Field]], Any] = None  # type: ignore[assignment]
@@ -390,20 +390,70 @@ class RuleRecord(Record):
 
         def primal(one: Field) -> Field:
             serial = whole_of(one).serial
-            if serial in self.writes and serial not in self.reads:
-                return values.primal(serial, self.writes[serial].number, self.where)
             found = values.primal(serial, self.reads[serial].number, self.where)
             return found if one.view_of is None else members_like(found, one)
 
         cotangents.drop(self.target)
         for one, part in self.pull(arrived, primal):
-            if not wanted(self.reads[whole_of(one).serial]):
-                continue
-            found = cotangents.get(one)
-            if found is None:
-                cotangents.make(one)
-                found = cotangents.get(one)
-            assert found is not None
-            add_to(found, part)
+            if wanted(self.reads[whole_of(one).serial]):
+                gain(cotangents, one, part)
 
 
+def gain(cotangents: Cotangents, one: Field, part: Field) -> None:
+    """Adds to the cotangent of a field."""
+    found = cotangents.get(one)
+    if found is None:
+        cotangents.make(one)
+        found = cotangents.get(one)
+    assert found is not None
+    add_to(found, part)
+
+
+@dataclass
+class SolutionRecord(Record):
+    """x with A x = b: b gets y = A^-dagger c, and what A is made of gets the cotangents of A x for -y (`application` are the records of A x,
+    which `image` holds)."""
+
+    target: Field = None  # type: ignore[assignment]
+    b: Field = None  # type: ignore[assignment]
+    image: Field = None  # type: ignore[assignment]
+    application: list[Record] = field(default_factory=list)
+    solve_adjoint: Callable[[Field], Field] = None  # type: ignore[assignment]
+
+    def run_again(self, put: Callable[[Field], Field]) -> None:
+        raise TraceError(
+            f"a solve is not repeated to compute values again: give the tape memory for all\n  at {self.where}"
+        )
+
+    def pull_back(
+        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+    ) -> None:
+        arrived = cotangents.get(self.target)
+        if arrived is None:
+            return
+        for record in self.application:  # the operator is used as it is now
+            for serial, access in record.reads.items():
+                if serial not in (self.target.serial, self.image.serial):
+                    found = values.primal(serial, access.number, self.where)
+                    if found is not whole_of(access.one) and serial not in self.own:
+                        raise TraceError(
+                            f"{access.one.name}, which the operator of this solve is made of, has changed since: the adjoint solve needs it as it was. "
+                            f"Give the operator a copy\n  at {self.where}"
+                        )
+        cotangents.drop(self.target)
+        y = self.solve_adjoint(arrived)
+        if wanted(self.reads[whole_of(self.b).serial]):
+            gain(cotangents, self.b, y)
+        if self.application:
+            with_sign = new_like(self.image, self.image.element, "minus the solution of the adjoint")
+            with_sign[...] = -y
+            cotangents.fields[self.image.serial] = with_sign
+            for record in reversed(self.application):
+                if record.active:
+                    record.pull_back(values, cotangents, {}, wanted)
+            cotangents.drop(self.image)
+
+    @property
+    def own(self) -> set[int]:
+        """Memories that the records of A x write: made for them."""
+        return {serial for record in self.application for serial in record.writes}

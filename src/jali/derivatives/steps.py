@@ -12,7 +12,7 @@ from typing import Any
 
 from jali import graph_recorder, tape_recorder
 from jali.amounts import counted, size_text
-from jali.derivatives.records import Access, Record, RuleRecord, whole_of
+from jali.derivatives.records import Access, Record, members_like, whole_of
 from jali.errors import ParameterError, TraceError
 from jali.lattice.field import Field
 
@@ -290,14 +290,8 @@ class Replay:
             else:
                 assert access is not None
                 found = self.tape.primal(memory.serial, access.number, record.where)
-            from jali.derivatives.records import members_like
-
             return found if one.view_of is None else members_like(found, one)
 
-        if isinstance(record, RuleRecord):
-            raise ParameterError(
-                f"a step that is computed again makes a field here; under a limit of memory fields are made before the loop\n  at {record.where}"
-            )
         with tape_recorder.recording(None):
             record.run_again(put)
         for serial, access in record.writes.items():

@@ -22,6 +22,7 @@ from jali.derivatives.records import (
     Cotangents,
     Record,
     RuleRecord,
+    SolutionRecord,
     new_like,
     whole_of,
 )
@@ -157,7 +158,7 @@ class Tape:
         for access in writes.values():  # a part that is written leaves the rest
             if not access.full:
                 self._note(reads, access.one)
-        active = any((serial, access.number) in self._active for serial, access in reads.items())
+        active = self._any_active(reads)
         record = CallRecord(
             reads,
             writes,
@@ -195,26 +196,75 @@ class Tape:
 
     def rule(
         self,
-        run: Callable[[], Field],
+        run: Callable[[], Any],
         reads: Sequence[Field],
-        again: Callable[[Callable[[Field], Field]], Field],
+        again: Callable[[Callable[[Field], Field]], Any],
         pull: Callable[[Field, Callable[[Field], Field]], list[tuple[Field, Field]]],
-        result: Callable[[Any], Field] = lambda found: found,
+        out: Field | None = None,
     ) -> Any:
-        """Runs a step that brings its own rule and makes a new field, `result` of what it returns; `pull(cotangent, primal)` gives pairs of fields
-        and their cotangents."""
+        """Runs a step that brings its own rule (`records.RuleRecord`), and returns the field that it gives: `out`, or one that it makes."""
         noted: dict[int, Access] = {}
         for one in reads:
             self._note(noted, one)
-        active = any((serial, access.number) in self._active for serial, access in noted.items())
+        record = RuleRecord(noted, {}, self._any_active(noted), again=again, pull=pull)
+        if out is not None:
+            record.target = out
+            record.writes[whole_of(out).serial] = Access(out, 0, out.view_of is None)
+            return self._do(record, run)
         with tape_recorder.recording(None):
             found = run()
-        target = result(found)
-        self._remember(target)
-        record = RuleRecord(noted, {}, active, target=target, again=again, pull=pull)
-        self._append(record, {target.serial: Access(target, 0, True)})
-        self._read.add((target.serial, self._numbers[target.serial]))
+        record.target = found
+        self._remember(found)
+        self._append(record, {found.serial: Access(found, 0, True)})
         return found
+
+    def solution(self, A: Any, b: Any, run: Callable[[], Any], solve_adjoint: Callable[[Any], Any]) -> Any:
+        """Runs a solve of A x = b and records it; `solve_adjoint(c)` solves A^dagger y = c. Vectors that are no fields are constant."""
+        with tape_recorder.recording(None):
+            found = run()
+        if not isinstance(b, Field):
+            return found
+        x = found.x
+        self._remember(x)
+        noted: dict[int, Access] = {}
+        self._note(noted, b)
+        records, self._records = self._records, []
+        with tape_recorder.recording(self):
+            image = _applied(A, x)
+        application, self._records = self._records, records
+        active = self._any_active(noted) or any(record.active for record in application)
+        for record in application:
+            noted |= {
+                serial: access for serial, access in record.reads.items() if serial not in (x.serial, image.serial)
+            }
+        record = SolutionRecord(
+            noted,
+            {},
+            active,
+            target=x,
+            b=b,
+            image=image,
+            application=[one for one in application if one.active],
+            solve_adjoint=solve_adjoint,
+        )
+        self._read |= {(serial, access.number) for serial, access in noted.items()}
+        self._read.add((x.serial, self._numbers[x.serial]))
+        self._active.discard((x.serial, self._numbers[x.serial]))
+        if active:
+            self._active.add((x.serial, self._numbers[x.serial]))
+            self._records.append(record)
+            if self._steps is not None:
+                self._steps.note_reads(record)
+                record.writes[x.serial] = Access(x, self._numbers[x.serial])
+                self._steps.note(record)
+        return found
+
+    def _any_active(self, reads: dict[int, Access]) -> bool:
+        return any((serial, access.number) in self._active for serial, access in reads.items())
+
+    def refuse(self, why: str) -> None:
+        """Raises TraceError at the user's line."""
+        raise TraceError(f"{why}\n  at {user_line(beyond_trace=True)}")
 
     def is_active(self, one: Field) -> bool:
         """Whether a field depends now on what the tape is for."""
@@ -439,6 +489,18 @@ class Tape:
 @SiteFunction
 def _to_algebra(X: Any, F: Any, M: Any, U: Any) -> None:
     F[X] = 0.5 * (M[X] * U[X].dagger()).traceless_antihermitian()
+
+
+def _applied(A: Any, x: Field) -> Field:
+    """A x, by calls that are recorded."""
+    if hasattr(A, "matvec"):
+        found = A.matvec(x)
+        if not isinstance(found, Field):
+            raise ParameterError(f"the operator of a recorded solve gives a field, not {value_shown(found)}")
+        return found
+    image = x.like()
+    A(x, image)
+    return image
 
 
 def _like_outside(one: Field) -> Field:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import graph_recorder
+from jali import graph_recorder, tape_recorder
 from jali.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.recorded import contiguous
@@ -121,6 +121,8 @@ def transformed_field(
     call: Any, kind: str, x: Field, s: Any, axes: Any, out: Field | None, layout: str, **options: Any
 ) -> Any:
     """A transform `call(array, s, axes, ...)` of a field: a field of complex numbers on its lattice, or an array where extents change."""
+    if tape_recorder.recorders and (tape := tape_recorder.current()) is not None:
+        return _recorded(tape, call, kind, x, s, axes, out, layout, options)
     lattice = x.lattice
     along = directions_of(lattice, s, axes)
     if out is not None and not (isinstance(out, Field) and out.lattice is lattice):
@@ -148,6 +150,47 @@ def transformed_field(
     if out is not None:
         return set_from(out, found)
     return field_of(found, lattice, x.element if x.element.spinor else None)
+
+
+_OTHER_WAY = {"fft": "ifft", "ifft": "fft"}
+_OTHER_NORM = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _recorded(
+    tape: Any,
+    call: Any,
+    kind: str,
+    x: Field,
+    s: Any,
+    axes: Any,
+    out: Field | None,
+    layout: str,
+    options: dict[str, Any],
+) -> Any:
+    """A transform that a tape records: its adjoint is the transform the other way, with the other norm."""
+    if kind not in _OTHER_WAY or s is not None:
+        if tape.is_active(x):
+            tape.refuse(
+                "a transform of real numbers, or to other extents, has no derivative that a tape knows: take jali.fft.fftn of the field"
+            )
+        with tape_recorder.recording(None):
+            return transformed_field(call, kind, x, s, axes, out, layout, **options)
+    options.pop("overwrite_x", None)
+
+    def transformed(source: Field, target: Field | None) -> Any:
+        with tape_recorder.recording(None):
+            return transformed_field(call, kind, source, s, axes, target, layout, **options)
+
+    def pull(c: Field, primal: Any) -> list[tuple[Field, Field]]:
+        back = {**options, "norm": _OTHER_NORM[options.get("norm")]}
+        found = transformed_field(call, _OTHER_WAY[kind], c, s, axes, None, layout, **back)
+        if x.element.type.kind == "real":
+            found = found.real.field()
+        return [(x, found)]
+
+    return tape.rule(
+        lambda: transformed(x, out), [x], lambda put: transformed(put(x), put(out) if out else None), pull, out
+    )
 
 
 def directions_of(lattice: Lattice, s: Any, axes: Any) -> tuple[int, ...]:

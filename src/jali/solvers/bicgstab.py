@@ -14,6 +14,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, going, kept, ratio, times, where
 from jali.solvers.krylov import Krylov
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -68,6 +69,7 @@ class BiCGStab(Krylov):
         self.refuse_breakdown("<r0, A p>", sigma)
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def bicgstab(

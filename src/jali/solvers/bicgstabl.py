@@ -14,6 +14,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, going, if_going, kept, part, ratio, where
 from jali.solvers.krylov import Krylov
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -129,6 +130,7 @@ class BiCGStabL(Krylov):
             self.refuse_breakdown(("<r0, r>", "<r0, A p>")[k % 2], value)
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def bicgstabl(

@@ -26,6 +26,7 @@ from jali.solvers.elementwise import going, sqrt, times, where
 from jali.solvers.host_matrices import host_matrix
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import has_batch, into_of, is_operator, joins_members, widened
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import NORMAL
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -192,6 +193,7 @@ class BlockCG(Krylov):
         return np.asarray(self.vectors.gram(x, y))  # type: ignore[attr-defined]
 
 
+@recorded(hermitian=True)
 @named
 @sharing
 def block_cg(

@@ -18,6 +18,7 @@ from jali.solvers.causes import not_adjoint
 from jali.solvers.elementwise import computed, kept, length
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import adjoint_into_of, adjoint_of, forward_of
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -97,6 +98,7 @@ class CGNR(Krylov):
         return not_adjoint(forward_of("the operator", self.A), adjoint_of("the operator", self.A), self.b)
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def cgnr(

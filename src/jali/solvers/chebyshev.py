@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jali import tape_recorder
 from jali.comm.validation import integer
 from jali.errors import JaliError, ParameterError, SolverError
 from jali.files import value_shown
@@ -215,6 +216,7 @@ def chebyshev(
             what eigenvalue r shows.
         ParameterError: a window that is none; else as `cg`, as LayoutError and RecordingError.
     """
+    tape_recorder.refuse("jali.solvers.chebyshev", "call it before the tape, or solve by jali.solve")
     check_arguments("chebyshev", rtol, atol, maxiter=maxiter, check_interval=check_interval)
     return solved(
         Chebyshev.of_workspace(more, A, b, x0, window, rtol, atol, inner),

@@ -31,6 +31,7 @@ from jali.solvers.facts import Facts
 from jali.solvers.memory import agreed_least, agreed_text, bytes_of, device_of, free_memory
 from jali.solvers.methods import FORMS, KINDS, METHODS, Candidate
 from jali.solvers.operators import into_of, is_operator, joins_members, widened
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.rules import Condition, Rule, candidate
@@ -575,6 +576,7 @@ def _changed(one: Candidate, changes: Mapping[str, Any]) -> Candidate:
     )
 
 
+@recorded(hermitian=False)
 @named
 def solve(
     A: Any,

@@ -33,6 +33,7 @@ from jali.solvers.operators import (
     widened,
 )
 from jali.solvers.preconditioned import PreconditionedCG
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import NORMAL, Recursion, Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -41,6 +42,7 @@ from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_arg
 from jali.vectors import Vectors, check_alike, vectors_of
 
 
+@recorded(hermitian=True)
 @named
 @sharing
 def cg(

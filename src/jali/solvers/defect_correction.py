@@ -18,6 +18,7 @@ from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.krylov import Krylov
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.scaling import number, unscaled
 from jali.solvers.solved import LEAST_GAIN
@@ -36,6 +37,7 @@ class _Outer(Krylov):
         return []
 
 
+@recorded(hermitian=False)
 @named
 def defect_correction(
     A: Any,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali import tape_recorder
 from jali.comm.validation import integer
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -201,6 +202,7 @@ def eigcg(
         ParameterError: impossible numbers, vectors of another kind, a harvest of an operator with another digest.
         LayoutError: a field with a batch whose members A does not join: solves are one after the other; a harvest of vectors of another form.
     """
+    tape_recorder.refuse("jali.solvers.eigcg", "call it before the tape, or solve by jali.solve")
     check_arguments("eigcg", rtol, atol, maxiter=maxiter, pairs=pairs, window=window)
     check_tolerances("eigcg", restart=restart)
     if window < 2 * pairs + 2:

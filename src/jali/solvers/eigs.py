@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali import tape_recorder
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
@@ -50,6 +51,7 @@ def power_iteration(
         ParameterError: no operator, no vector, maxiter below 1.
         SolverError: infinities or nan.
     """
+    tape_recorder.refuse("jali.solvers.power_iteration", "call it before the tape, or solve by jali.solve")
     forward_of("power_iteration: A", A)
     if isinstance(maxiter, bool) or not isinstance(maxiter, int | np.integer) or maxiter < 1:
         raise ParameterError(

@@ -16,6 +16,7 @@ from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, going, kept, part, sqrt, where
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import into_of
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -160,6 +161,7 @@ class FGMRES(Krylov):
         return y
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def fgmres(

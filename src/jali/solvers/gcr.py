@@ -17,6 +17,7 @@ from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, length, part
 from jali.solvers.krylov import Krylov
 from jali.solvers.operators import into_of
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -76,6 +77,7 @@ class GCR(Krylov):
         return [rr], found, []
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def gcr(

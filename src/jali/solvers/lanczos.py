@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from jali import tape_recorder
 from jali.comm.validation import integer
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -83,6 +84,7 @@ def lanczos(
         ParameterError: impossible arguments, also a count above the number of eigenvectors that there are; vectors of an unsupported type.
         LayoutError: whole numbers; a field with a batch whose members A does not join; an operator that takes no batch; start vectors of another form.
     """
+    tape_recorder.refuse("jali.solvers.lanczos", "call it before the tape, or solve by jali.solve")
     number = _checked(count, which, rtol, space, maxiter, degree, window, block, seed)
     vectors_of("lanczos: like", like)
     if is_operator(A):

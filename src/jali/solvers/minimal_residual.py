@@ -14,6 +14,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, length
 from jali.solvers.krylov import Krylov
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -48,6 +49,7 @@ class MR(Krylov):
         return [new], [new], []
 
 
+@recorded(hermitian=False)
 @named
 @sharing
 def mr(

@@ -15,6 +15,7 @@ from jali.keywords import named
 from jali.solvers.batches import BatchSolution
 from jali.solvers.elementwise import computed, going, if_going, sqrt, times, where
 from jali.solvers.krylov import Krylov
+from jali.solvers.recorded import recorded
 from jali.solvers.recursion import Solution
 from jali.solvers.reliable import Inner
 from jali.solvers.shared import sharing
@@ -119,6 +120,7 @@ class MINRES(Krylov):
         return self.cause_of_hermitian()
 
 
+@recorded(hermitian=True)
 @named
 @sharing
 def minres(

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from jali import tape_recorder
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
@@ -135,6 +136,7 @@ def multishift_cg(
         LayoutError: a vector of whole numbers.
         RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
+    tape_recorder.refuse("jali.solvers.multishift_cg", "call it before the tape, or solve by jali.solve")
     begun = time.perf_counter()
     name = "multishift_cg"
     vectors = vectors_of(f"{name}: b", b)

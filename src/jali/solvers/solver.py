@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jali import tape_recorder
 from jali.comm.validation import integer
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -50,6 +51,7 @@ class Solver:
 
     @named
     def __init__(self, A: Any, *, callback: Callback = None) -> None:
+        tape_recorder.refuse(f"jali.solvers.{type(self).__name__}", "call it before the tape, or solve by jali.solve")
         self.A = A
         self.callbacks = _callbacks(callback)
         self.maxiter: int | None = None
