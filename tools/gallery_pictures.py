@@ -287,6 +287,30 @@ def waves() -> Figure:
     return figure
 
 
+def fwi() -> Figure:
+    found, _ = run("fwi.py")
+    figure, panels = axes(4)
+    for axis, (title, key) in zip(
+        panels, {"true": "truth", "start": "layers", "found": "found"}.items(), strict=False
+    ):
+        axis.imshow(found[key].T, vmin=found["truth"].min(), vmax=found["truth"].max())
+        axis.set(title=title, xticks=[], yticks=[])
+        axis.grid(False)
+    panels[3].semilogy(found["history"], color=MEAN)
+    panels[3].set(title="misfit", xlabel="iteration")
+    return figure
+
+
+def adjoint() -> Figure:
+    found, _ = run("adjoint.py")
+    figure, panels = axes(3)
+    for axis, (title, picture) in zip(panels, found["pictures"].items(), strict=True):
+        axis.imshow(picture.T, cmap="gray", vmin=0, vmax=1)
+        axis.set(title=title, xticks=[], yticks=[])
+        axis.grid(False)
+    return figure
+
+
 def wilson_cg() -> Figure:
     found, _ = run("wilson_cg.py")
     figure, axis = axes()
@@ -438,6 +462,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "red_black.py": red_black,
     "replicas.py": replicas,
     "waves.py": waves,
+    "fwi.py": fwi,
+    "adjoint.py": adjoint,
     "su3.toml": lambda: run_of("su3.toml"),
     "su2.toml": lambda: run_of("su2.toml"),
     "u1.toml": lambda: run_of("u1.toml"),

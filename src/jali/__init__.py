@@ -81,6 +81,7 @@ TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
     from jali import arrays as arrays
     from jali import compat as compat
+    from jali import derivatives as derivatives
     from jali import examples as examples
     from jali import fermions as fermions
     from jali import fft as fft
@@ -148,12 +149,15 @@ __all__ = [
     "SiteFunction",
     "Spinor",
     "StorageError",
+    "Tape",
+    "Total",
     "TraceError",
     "UnsetError",
     "UpdateSimulation",
     "Vector",
     "__version__",
     "acos",
+    "adjoint",
     "arg",
     "asin",
     "atan",
@@ -161,11 +165,13 @@ __all__ = [
     "block_sums",
     "ceil",
     "concatenate",
+    "conjugate",
     "cos",
     "cosh",
     "diagonal",
     "exp",
     "floor",
+    "gradient",
     "graph",
     "identity",
     "inspect",
@@ -176,6 +182,7 @@ __all__ = [
     "maximum",
     "minimum",
     "power",
+    "pullback",
     "read",
     "save",
     "settings",
@@ -187,7 +194,9 @@ __all__ = [
     "sqrt",
     "stack",
     "tan",
+    "tangent",
     "tanh",
+    "transpose",
     "use_device",
     "vector",
     "virtual_ranks",
@@ -203,6 +212,7 @@ _LATER = {
             *(
                 "arrays",
                 "compat",
+                "derivatives",
                 "examples",
                 "fermions",
                 "fft",

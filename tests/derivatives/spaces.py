@@ -71,7 +71,9 @@ def inner(change: Any, gradient: Any, element: Element) -> float:
     return float(np.vdot(gradient, change).real)
 
 
-def fields(lattice: Any, elements: Sequence[Element], values: Sequence[Any] = (), **options: Any) -> list[Field]:
+def fields(
+    lattice: Any, elements: Sequence[Element], values: Sequence[Any] = (), **options: Any
+) -> list[Field]:
     """A field of each element, with these values."""
     found = [Field(lattice, element, **options) for element in elements]
     for field, one in zip(found, values, strict=False):

@@ -208,7 +208,7 @@ def test_costs_are_those_of_the_members():
     assert of_views.cost.bytes_moved == 32
 
 
-DOUBLE = SiteOperator(double, double, (4, 6))
+DOUBLE = SiteOperator(double, (4, 6))
 
 
 @pytest.mark.parametrize(

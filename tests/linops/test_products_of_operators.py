@@ -159,7 +159,7 @@ def operators(numbers: np.random.Generator) -> dict[str, Callable[[], Pair]]:
         "Convolve2D": lambda: (
             NonStationaryConvolve2D(DIMS, h2, (0, 3), (1, 4)), dense(signal.NonStationaryConvolve2D(DIMS, h2, (0, 3), (1, 4)))
         ),
-        "SiteOperator": lambda: (SiteOperator(ahead, back, DIMS), shifted()),
+        "SiteOperator": lambda: (SiteOperator(ahead, DIMS, adjoint=back), shifted()),
         "Sliding": sliding,
         "Fredholm1": lambda: (Fredholm1(G[slices[0] : slices[1]]), dense(pylops().signalprocessing.Fredholm1(G))),
         "from_functions": lambda: (from_functions(lambda x: 2 * x, lambda x: 2 * x, (SIZE, SIZE)), 2 * np.eye(SIZE)),

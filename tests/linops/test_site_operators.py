@@ -79,7 +79,7 @@ def test_a_laplacian_is_that_of_numpy(ranks, dtype) -> None:
 
     def run() -> None:
         for boundary, mode in ((None, "wrap"), ("open", "constant")):
-            op = SiteOperator(laplacian, laplacian, (11, 6), boundary=boundary, dtype=dtype)
+            op = SiteOperator(laplacian, (11, 6), boundary=boundary, dtype=dtype)
             right = plain_laplacian(a, mode)
             for axis in (0, 1):
                 x = DistributedArray.to_dist(a, axis=axis)
@@ -103,7 +103,7 @@ def test_a_laplacian_is_that_of_numpy(ranks, dtype) -> None:
 def test_inside_it_is_the_derivative_of_jali(ranks) -> None:
     def run() -> None:
         x = DistributedArray.to_dist(numbers((12, 9), "float64"))
-        mine = SiteOperator(laplacian, laplacian, (12, 9)) @ x
+        mine = SiteOperator(laplacian, (12, 9)) @ x
         theirs = Laplacian((12, 9)) @ x
         difference = (mine - theirs).asarray()
         assert np.abs(difference[1:-1, 1:-1]).max() < 1e-13
@@ -116,7 +116,7 @@ def test_several_axes_may_be_split_as_those_of_a_lattice() -> None:
     a = numbers((9, 6), "float64")
 
     def run() -> None:
-        op = SiteOperator(laplacian, laplacian, (9, 6))
+        op = SiteOperator(laplacian, (9, 6))
         y = op @ DistributedArray.to_dist(a, axis=(1, 0), grid=(2, 2))
         np.testing.assert_allclose(y.asarray(), plain_laplacian(a, "wrap"), rtol=1e-13, atol=1e-13)
         with pytest.raises(LayoutError, match=re.escape("the last one first, axis=(1, 0)")):
@@ -142,7 +142,7 @@ def test_arguments_are_numbers_fields_and_arrays(ranks, dtype) -> None:
         x = DistributedArray.to_dist(a)
         right = c * (np.roll(a, -1, 0) - a)
         for slow in (field, DistributedArray.to_dist(c)):
-            op = SiteOperator(upwind, upwind_adjoint, (7, 5), arguments=(slow,))
+            op = SiteOperator(upwind, (7, 5), adjoint=upwind_adjoint, arguments=(slow,))
             own = x.as_engine("jali")
             if slow is field:
                 with pytest.raises((LayoutError, jali.TraceError), match="different lattices|one lattice"):
@@ -155,7 +155,7 @@ def test_arguments_are_numbers_fields_and_arrays(ranks, dtype) -> None:
             assert dottest(op, rtol=1e-12)
             assert dottest(op, x, op @ x, rtol=1e-12)
         for weight in (0.5, 2.0):
-            op = SiteOperator(weighted, weighted, (7, 5), arguments=(weight,))
+            op = SiteOperator(weighted, (7, 5), arguments=(weight,))
             np.testing.assert_allclose((op @ x).asarray(), weight * a)
 
     comm.virtual_ranks(ranks, run)
@@ -168,7 +168,7 @@ def test_elements_that_go_in_and_come_out_may_differ(ranks) -> None:
     right = np.stack([np.roll(a, -1, axis) - a for axis in (0, 1)], axis=-1)
 
     def run() -> None:
-        op = SiteOperator(slopes, slopes_adjoint, (8, 6), element_out=Vector(2, kind="real"))
+        op = SiteOperator(slopes, (8, 6), adjoint=slopes_adjoint, element_out=Vector(2, kind="real"))
         assert (op.dims, op.dimsd, op.shape) == ((8, 6), (8, 6, 2), (96, 48))
         x = DistributedArray.to_dist(a)
         for vector in (x, x.as_engine("jali")):
@@ -194,7 +194,7 @@ def test_fields_are_vectors_and_so_are_those_of_its_algebra(ranks) -> None:
         lattice = Lattice(8, 4)
         x, slow = Field(lattice, Real()), Field(lattice, Real())
         x[...], slow[...] = a, c
-        op = SiteOperator(upwind, upwind_adjoint, (8, 4), arguments=(slow,))
+        op = SiteOperator(upwind, (8, 4), adjoint=upwind_adjoint, arguments=(slow,))
         right = c * (np.roll(a, -1, 0) - a)
         y = op @ x
         assert isinstance(y, Field)
@@ -216,7 +216,7 @@ def test_fields_are_vectors_and_so_are_those_of_its_algebra(ranks) -> None:
 def test_a_wrong_adjoint_is_found() -> None:
     def run() -> None:
         slow = DistributedArray.to_dist(numbers((7, 5), "float64"))
-        op = SiteOperator(upwind, upwind, (7, 5), arguments=(slow,))
+        op = SiteOperator(upwind, (7, 5), arguments=(slow,))
         with pytest.raises(AssertionError, match="Dot test failed"):
             dottest(op)
         x = Field(Lattice(7, 5, grid=(comm.current().size, 1)), Real())
@@ -249,7 +249,7 @@ def test_solvers_take_it_with_every_kind_of_vector(ranks) -> None:
     right = np.linalg.solve(matrix, a.ravel()).reshape(8, 6)
 
     def run() -> None:
-        op = SiteOperator(screened, screened, (8, 6))
+        op = SiteOperator(screened, (8, 6))
         lattice = Lattice(8, 6)
         field = Field(lattice, Real())
         field[...] = a
@@ -276,7 +276,7 @@ def test_parts_that_are_views_or_never_change_are_taken(engine) -> None:
     a = numbers((9, 6), "float32")
 
     def run() -> None:
-        op = SiteOperator(laplacian, laplacian, (9, 4), dtype="float32")
+        op = SiteOperator(laplacian, (9, 4), dtype="float32")
         x = DistributedArray.to_dist(a).global_index[:, 1:5]
         assert not x.local.flags.c_contiguous
         y = op @ (x if engine == "numpy" else DistributedArray.to_dist(a[:, 1:5]).as_engine("jax"))
@@ -287,7 +287,7 @@ def test_parts_that_are_views_or_never_change_are_taken(engine) -> None:
 
 
 def test_results_of_matvec_are_new_and_kept_ones_are_not() -> None:
-    op = SiteOperator(laplacian, laplacian, (4, 4))
+    op = SiteOperator(laplacian, (4, 4))
     x = Field(Lattice(4, 4), Real())
     x[...] = numbers((4, 4), "float64")
     first = op @ x
@@ -302,7 +302,7 @@ def test_results_of_matvec_are_new_and_kept_ones_are_not() -> None:
 
 def test_nothing_is_sent_but_halos_once_ranks_have_agreed(monkeypatch) -> None:
     def run() -> None:
-        op = SiteOperator(laplacian, laplacian, (8, 4))
+        op = SiteOperator(laplacian, (8, 4))
         x = DistributedArray.to_dist(numbers((8, 4), "float64"))
         op @ x
         calls = []
@@ -325,14 +325,14 @@ def adding(X, out, u):
 
 def test_mistakes_are_reported() -> None:
     with pytest.raises(ParameterError, match=r"begin with out\[X\]"):
-        SiteOperator(adding, adding, 4) @ DistributedArray.to_dist(np.ones(4))
+        SiteOperator(adding, 4) @ DistributedArray.to_dist(np.ones(4))
     with pytest.raises(ParameterError, match=r"decorated by jali\.site_function"):
         SiteOperator(lambda X, out, u: None, laplacian, 4)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="several"):
-        SiteOperator(laplacian, laplacian, 4, arguments=Field(Lattice(4), Real()))  # type: ignore[arg-type]
+        SiteOperator(laplacian, 4, arguments=Field(Lattice(4), Real()))  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="element"):
-        SiteOperator(laplacian, laplacian, 4, element=jali.Algebra(3))
-    op = SiteOperator(laplacian, laplacian, 4)
+        SiteOperator(laplacian, 4, element=jali.Algebra(3))
+    op = SiteOperator(laplacian, 4)
     with pytest.raises(ShapeError):
         op @ DistributedArray((5,))
     with pytest.raises(LayoutError, match="int64"):

@@ -98,7 +98,7 @@ def test_residual_histories_are_those_without(ranks, element):
 
 @pytest.mark.parametrize("damp", [0.0, 0.1])
 def test_least_squares_take_the_square_from_the_operator(damp):
-    A = SiteOperator(slopes, slopes_adjoint, (6, 4), element_out=Vector(2, kind="real"))
+    A = SiteOperator(slopes, (6, 4), adjoint=slopes_adjoint, element_out=Vector(2, kind="real"))
     b = random_field(Lattice(6, 4), Vector(2, kind="real"))
     one, two = (cgls(Op, b, maxiter=20, damp=damp) for Op in (A, Plain(A)))
     assert np.array_equal(one.cost, two.cost)
@@ -167,7 +167,7 @@ def test_an_operator_that_saves_nothing_says_none():
 
 
 def test_a_rectangular_operator_has_no_inner_product_with_what_it_gives():
-    A = SiteOperator(slopes, slopes_adjoint, (6, 4), element_out=Vector(2, kind="real"))
+    A = SiteOperator(slopes, (6, 4), adjoint=slopes_adjoint, element_out=Vector(2, kind="real"))
     u = random_field(Lattice(6, 4), Real(), name="u")
     with pytest.raises(LayoutError, match="u holds Real.*which slopes writes, holds Vector"):
         A.matvec_inner(u)

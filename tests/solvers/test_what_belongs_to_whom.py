@@ -112,7 +112,7 @@ def test_site_operators_keep_what_they_give_and_transform_too(solve: Any) -> Non
 
     def program(engine: str) -> tuple[int, float]:
         y = DistributedArray.to_dist(np.random.default_rng(1).normal(size=(8, 6))).as_engine(engine)
-        op = SiteOperator(forward, adjoint, (8, 6))
+        op = SiteOperator(forward, (8, 6), adjoint=adjoint)
         found = solve(op, y, maxiter=30, SOp=0.25 * op, alpha=0.05, eps=0.1)
         return found.iterations, float(found.x.norm())
 

@@ -94,7 +94,7 @@ class OfCounted(Counted):
 
 def of_its_own():
     """An operator whose methods the object itself redefines."""
-    A = SiteOperator(helmholtz, helmholtz, SHAPE)
+    A = SiteOperator(helmholtz, SHAPE, adjoint=helmholtz)
     A._matvec = A._rmatvec = lambda x: (A._apply(x, True) + 3.0 * x).field()
     return A
 
@@ -103,7 +103,7 @@ class Around:
     """Has all attributes of another operator, and another `matvec`."""
 
     def __init__(self):
-        self.A = SiteOperator(helmholtz, helmholtz, SHAPE)
+        self.A = SiteOperator(helmholtz, SHAPE, adjoint=helmholtz)
 
     def __getattr__(self, name):
         return getattr(self.A, name)
@@ -118,7 +118,7 @@ SHIFTED = [OfMatvec, OfPrivate, OfApply, OfRun, Heir, Mixed, OfCounted, of_its_o
 
 
 def operator(kind):
-    return kind() if kind in (of_its_own, Around) else kind(helmholtz, helmholtz, SHAPE)
+    return kind() if kind in (of_its_own, Around) else kind(helmholtz, SHAPE, adjoint=helmholtz)
 
 
 class Plain:

@@ -174,6 +174,7 @@ BELOW = {
     "version",
     "vendors",
     "registry",
+    "tape_recorder",
     "_core",
 }
 JALI = ""  # the names of jali itself, which are those of lattices, fields and the site language
@@ -196,8 +197,9 @@ MAY_IMPORT = {
     "lattice": BELOW
     | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "philox", "vectors"},
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
-    "fermions": BELOW | {JALI, "codegen", "lattice"},
-    "gauge": BELOW | {JALI, "codegen", "io", "lattice", "statistics"},
+    "derivatives": BELOW | {JALI, "array_namespaces", "arrays", "codegen", "graph_recorder", "lattice"},
+    "fermions": BELOW | {JALI, "codegen", "derivatives", "lattice"},
+    "gauge": BELOW | {JALI, "codegen", "derivatives", "io", "lattice", "statistics"},
     "hadrons": BELOW | {JALI, "codegen", "comm", "fermions", "gauge", "io", "lattice", "statistics"},
     "arrays": BELOW
     | {
@@ -214,7 +216,17 @@ MAY_IMPORT = {
     "fft": BELOW | {"array_namespaces", "arrays", "codegen", "comm", "lattice", "graph_recorder"},
     "solvers": BELOW | {"array_namespaces", "arrays", "comm", "tune", "vectors"},
     "linops": BELOW
-    | {"array_namespaces", "arrays", "codegen", "comm", "fft", "lattice", "graph_recorder", "solvers"},
+    | {
+        "array_namespaces",
+        "arrays",
+        "codegen",
+        "comm",
+        "derivatives",
+        "fft",
+        "lattice",
+        "graph_recorder",
+        "solvers",
+    },
     "examples": BELOW
     | {"array_namespaces", "arrays", "comm", "fft", "linops", "philox", "profile", "solvers"},
     "compat": BELOW | {"array_namespaces", "arrays", "comm", "fft", "linops", "profile", "solvers"},

@@ -26,7 +26,9 @@ def depends(roots: Iterable[Node], leaves: Iterable[Node]) -> set[int]:
     """The numbers of the real and complex values among what the roots need that are made of the leaves."""
     found = {leaf.number for leaf in leaves}
     for node in reachable(roots):
-        if node.type.kind in ("real", "complex") and any(a.number in found for a in node.args):
+        operation = described(node)
+        changes = node.type.kind in ("real", "complex") or operation.repeats
+        if changes and not operation.holds and any(a.number in found for a in node.args):
             found.add(node.number)
     return found
 
@@ -188,7 +190,8 @@ def pushed_forward(
     found = dict(changes)
     real = ("real", "complex")
     for node in reachable(roots):
-        if node.number in found or node.type.kind not in real:
+        operation = described(node)
+        if node.number in found or operation.holds or not (node.type.kind in real or operation.repeats):
             continue
         of = [found.get(a.number) for a in node.args]
         if all(change is None for change in of):
@@ -241,6 +244,8 @@ def check_linear(
         of = [degree.get(a.number, 0) for a in node.args]
         if not any(of):
             continue
+        if operation.holds:
+            raise _error(node, f"what is held constant here is made of {names}: that is not linear")
         if node.type.kind not in ("real", "complex"):
             raise _error(node, f"a comparison or a whole number is made of {names}: that is not linear")
         own = (

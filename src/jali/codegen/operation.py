@@ -132,6 +132,7 @@ class Operation:
     # `tangent(nodes, node, of)`: the change of its value for changes `of` the arguments, None where there is none; where it is left out, the
     # sum of the operation itself on each change (`linear`)
     tangent: Tangent | None = None
+    holds: bool = False  # its value is constant to derivatives, whatever it is made of
     # `alike(nodes, node)`: the same value by other operations, whose derivatives are its own
     alike: Callable[[Builder, Node], Node] | None = None
 

@@ -64,11 +64,13 @@ def trace_function(
     ndim: int,
     precision: str,
     outside: Any = None,
+    watched: Callable[..., Any] | None = None,
 ) -> Traced:
-    """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. Raises TraceError."""
+    """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. `watched` is the user's
+    function, where another one runs it. Raises TraceError."""
     COUNTS["traced"].count(found=False)
     programs, guards = trace_with_guards(
-        function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
+        watched or function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
     )
     programs = rewritten_trace(programs)
     COUNTS["rewritten"].count(found=False)

@@ -19,7 +19,7 @@ from jali import graph_recorder
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.derivatives import Scaled, check_linear, pulled_back, pushed_forward
 from jali.codegen.ir import Node
-from jali.codegen.language import arithmetic, choices, conversions, groups, leaves, matrices
+from jali.codegen.language import arithmetic, choices, conversions, elementary, groups, leaves, matrices
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable
@@ -29,7 +29,7 @@ from jali.codegen.types import Real, Type
 from jali.codegen.values import Value
 from jali.derivatives.gather import Contribution, Gatherer, is_of_members, of_member, turned_members
 from jali.derivatives.inlined import Inlined, Term, fields_in, inlined
-from jali.derivatives.kept_values import Kept, element_of, values_to_keep
+from jali.derivatives.kept_values import CHOICES, Kept, element_of, values_to_keep
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 from jali.lattice.arguments import common_precision, fields_of
@@ -42,6 +42,7 @@ Part = tuple[SiteFunction, Domain, tuple[Any, ...]]
 """A function of a call that is several, where it runs, and what it takes besides the call's arguments."""
 
 
+_EVERY = object()  # all batches
 MOST_SEQUENCES = 256
 """Calls that are several which a derived function remembers."""
 
@@ -105,10 +106,15 @@ class DerivedFunction(SiteFunction):
         self.parameters = names
         self._only_by_place = set()
         self.source = base.source
+        self._apart: dict[Any, tuple[Kept, ...]] = {}  # what is kept, for arguments of some types
         self._sequences: collections.deque[Any] = collections.deque()  # keys of calls that are several
 
     def __repr__(self) -> str:
         return f"<site function {self.__name__}(X, {', '.join(self.parameters)})>"
+
+    @property
+    def _watched(self) -> Callable[..., Any]:
+        return self.base._watched
 
     def _beyond_types(self, fields: list[Field], lattice: Any) -> Any:
         odd = tuple(n % 2 for n in lattice.extents)
@@ -137,13 +143,44 @@ class DerivedFunction(SiteFunction):
         if plan.kind in ("tangent", "conjugate") or plan.kept:
             return super()._bind(domain, arguments, lattice, sums, key)
         ran = ALL if plan.over is not ALL else self._ran_over(domain, arguments)
+        batches = {one.batch for one in self._targets(arguments)}
+        if len(batches) > 1:  # a kernel writes members, or what they share
+            return self._remembered([(self, domain, (), batch) for batch in batches], arguments, domain, lattice, key)
         try:
             if ran is ALL:
                 return super()._bind(domain, arguments, lattice, sums, key)
             parts = self._parts(ran, arguments)
         except KeptApart as apart:
             parts = self._with_kept(apart.kept, arguments, domain)
-        sequence = Sequence_(parts, lattice)
+        return self._remembered([(*part, _EVERY) for part in parts], arguments, domain, lattice, key)
+
+    def _targets(self, arguments: tuple[Any, ...]) -> list[Field]:
+        """The fields that a call sets."""
+        names = self.derivation.changes(self.base) or self.derivation.of
+        return list(fields_of([arguments[self.parameters.index(n)] for n in names]))
+
+    def _of_batch(self, arguments: tuple[Any, ...], batch: Any) -> tuple[Any, ...]:
+        """The arguments, without what is set and has another batch."""
+        if batch is _EVERY:
+            return arguments
+        names = self.derivation.changes(self.base) or self.derivation.of
+
+        def limited(argument: Any) -> Any:
+            if isinstance(argument, Field):
+                return argument if argument.batch == batch else None
+            many = getattr(argument, "fields", argument)
+            return [limited(one) for one in many] if isinstance(many, list | tuple) else argument
+
+        return tuple(
+            limited(one) if name in names else one
+            for name, one in zip(self.parameters, arguments, strict=True)
+        )
+
+    def _remembered(
+        self, parts: list[Any], arguments: tuple[Any, ...], domain: Domain, lattice: Any, key: Any
+    ) -> Any:
+        """A call that is several, for the calls with these arguments to come."""
+        sequence = Sequence_(self, parts, domain, lattice)
         if key is None:
             return sequence.bound_to(arguments)
         while len(self._sequences) >= MOST_SEQUENCES:
@@ -155,8 +192,7 @@ class DerivedFunction(SiteFunction):
     def _with_kept(self, kept: tuple[Kept, ...], arguments: tuple[Any, ...], domain: Domain) -> list[Part]:
         """A function that keeps values in fields, and the one that gathers from these."""
         plan = self.derivation
-        names = plan.changes(self.base) or plan.of
-        first = next(fields_of([arguments[self.parameters.index(n)] for n in names]))
+        first = self._targets(arguments)[0]
         precision = common_precision(list(fields_of(arguments)))
         fields = [_scratch(first.lattice, one, k, precision) for k, one in enumerate(kept)]
         keeping = self._over(replace(plan, kept=kept, keeps=True))
@@ -165,10 +201,18 @@ class DerivedFunction(SiteFunction):
         return [(keeping, ran, (fields,)), (gathering, domain, (fields,))]
 
     def _traced(self, *arguments: Any) -> Any:
+        key = self._key_of_types(*arguments)
+        if key in self._apart:
+            raise KeptApart(self._apart[key])
         before = getattr(_under_way, "plan", None)
         _under_way.plan = self.base, self.derivation
         try:
             return super()._traced(*arguments)
+        except KeptApart as apart:
+            if len(self._apart) >= MOST_SEQUENCES:
+                self._apart.clear()
+            self._apart[key] = apart.kept
+            raise
         finally:
             _under_way.plan = before
 
@@ -183,7 +227,7 @@ class DerivedFunction(SiteFunction):
 
     def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[Part]:
         """The functions that gather, and where each runs: for a function over one colour, offsets of one parity lead to one colour."""
-        targets = list(fields_of([arguments[self.parameters.index(n)] for n in self.derivation.changes(self.base) or self.derivation.of]))
+        targets = self._targets(arguments)
         lattice = targets[0].lattice if targets else next(fields_of(arguments)).lattice
         closed = any(
             n % 2 and any(f.boundary.crossing[d] is not None for f in fields_of(arguments))
@@ -216,10 +260,19 @@ class KeptApart(TraceError):
 class Sequence_:
     """A call of a derived function that is several calls, one behind the other; it stands where a `BoundCall` does."""
 
-    def __init__(self, parts: Sequence[Part], lattice: Any):
+    def __init__(self, whole: DerivedFunction, parts: Sequence[Any], domain: Domain, lattice: Any):
+        self.whole = whole
+        self.domain = domain
         self.parts = parts
         self.lattice = lattice
         self.guards = self
+
+    def calls(self, arguments: tuple[Any, ...]) -> list[tuple[SiteFunction, Domain, tuple[Any, ...]]]:
+        """The functions, where each runs, and its arguments."""
+        return [
+            (function, domain, (*self.whole._of_batch(arguments, batch), *more))
+            for function, domain, more, batch in self.parts
+        ]
 
     def hold(self) -> bool:
         """Each part looks for itself."""
@@ -227,8 +280,13 @@ class Sequence_:
 
     def run(self, arguments: tuple[Any, ...]) -> None:
         """Runs all parts."""
-        for function, domain, more in self.parts:
-            function.run(domain, (*arguments, *more), self.lattice)
+        try:
+            for function, domain, given in self.calls(arguments):
+                function.run(domain, given, self.lattice)
+        except KeptApart:  # what the function sees has changed, and so has what is kept
+            self.whole._apart.clear()
+            self.whole._latest.clear()
+            self.whole.run(self.domain, arguments, self.lattice)
 
     def bound_to(self, arguments: tuple[Any, ...]) -> BoundSequence:
         """With these arguments, for what is asked of a call that is bound."""
@@ -241,9 +299,9 @@ class BoundSequence:
     def __init__(self, sequence: Sequence_, arguments: tuple[Any, ...]):
         self.run = sequence.run
         lattice = sequence.lattice
+        self.guards = sequence
         self._bound = [
-            function._bind(domain, (*arguments, *more), lattice, None)
-            for function, domain, more in sequence.parts
+            function._bind(domain, given, lattice, None) for function, domain, given in sequence.calls(arguments)
         ]
 
     @property
@@ -339,19 +397,30 @@ def _named(function: SiteFunction, of: Any, what: str) -> tuple[str, ...]:
     return names
 
 
-def adjoint(function: SiteFunction, of: str | Sequence[str], *, inner: str = "complex") -> DerivedFunction:
+def _choice(neighbours: Any, what: str) -> str:
+    if not isinstance(neighbours, str) or neighbours not in CHOICES:
+        raise ParameterError(
+            f'jali.{what}: neighbours= is "keep", "compute", or "" for whichever takes less, not {value_shown(neighbours)}'
+        )
+    return neighbours
+
+
+def adjoint(
+    function: SiteFunction, of: str | Sequence[str], *, inner: str = "complex", neighbours: str = ""
+) -> DerivedFunction:
     """The adjoint of a site function that is linear in the fields that `of` names: a site function of the same parameters, which reads the
     fields that the function writes, and sets the named ones that it reads.
 
     <y, A x> = <A^dagger y, x> with <a, b> = sum conj(a) b over sites and components; with `inner="real"` the real part of that, which also
     functions have that are linear over the real numbers alone. Over a domain, `adjoint(f, "x")[EVEN]`, it is the adjoint of `f[EVEN]`, and
-    sets all sites. Linearity is proved from the trace. Raises TraceError at the line of what is not linear, ParameterError for names that
+    sets all sites. Linearity is proved from the trace. `neighbours` as of `gradient`. Raises TraceError at the line of what is not linear, ParameterError for names that
     are no parameters.
     """
     function = _function(function, "adjoint")
     if inner not in ("complex", "real"):
         raise ParameterError(f'jali.adjoint: inner= is "complex" or "real", not {value_shown(inner)}')
-    return derived(function, Derivation("adjoint", _named(function, of, "adjoint"), inner=inner))
+    names, how = _named(function, of, "adjoint"), _choice(neighbours, "adjoint")
+    return derived(function, Derivation("adjoint", names, inner=inner, neighbours=how))
 
 
 def transpose(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunction:
@@ -369,7 +438,12 @@ def conjugate(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunctio
 
 
 def gradient(
-    function: SiteFunction, of: str | Sequence[str], *, total: str | None = None, weighted: bool = False
+    function: SiteFunction,
+    of: str | Sequence[str],
+    *,
+    total: str | None = None,
+    weighted: bool = False,
+    neighbours: str = "",
 ) -> DerivedFunction:
     """The gradient of a sum over sites with respect to the fields that `of` names, all others held: a site function that sets fields like
     them, which are its first parameters; behind them it takes those of `function` but the sum.
@@ -378,7 +452,10 @@ def gradient(
     dS/d Im z. Of links, fields of `SU(n)`, it is a field of `Algebra(n)`: F with dS = -2 tr(omega F) for U -> (1 + omega) U, as
     `Action.force`; or, where a field of `Matrix(n)` is given, the gradient with respect to the numbers of the matrix. Of `Algebra(n)` it is F
     with dS = -2 tr(dA F), of `Hermitian(n)` the Hermitian H with dS = tr(dA H). With `weighted` the last parameter is a number that
-    the sum is multiplied by, for sums by label an array of them. Raises TraceError for a sum that is not real and at the line of what has no
+    the sum is multiplied by, for sums by label an array of them.
+
+    What is needed at neighbours is computed again there ("compute", one kernel) or kept in fields by a kernel that runs before ("keep"), as
+    `neighbours` says; by default whichever takes less by its count of flops and bytes. Raises TraceError for a sum that is not real and at the line of what has no
     derivative, ParameterError for names that are no parameters.
     """
     function = _function(function, "gradient")
@@ -389,20 +466,23 @@ def gradient(
         raise ParameterError(
             f"jali.gradient: total= is the parameter of {function.__name__} that is a sum ({', '.join(function.parameters)}), not {value_shown(total)}"
         )
-    return derived(function, Derivation("pullback", names, (total,), weighted=weighted))
+    how = _choice(neighbours, "gradient")
+    return derived(function, Derivation("pullback", names, (total,), weighted=weighted, neighbours=how))
 
 
-def pullback(function: SiteFunction, of: str | Sequence[str]) -> DerivedFunction:
+def pullback(function: SiteFunction, of: str | Sequence[str], *, neighbours: str = "") -> DerivedFunction:
     """What cotangents of the fields that a function writes become, pulled back to the fields that `of` names: for dS = Re <c, dy> of each
     field y that is written, the d with dS = Re <d, dx>.
 
     A site function that sets fields like the named ones, which are its first parameters; behind them stand those of `function`, where those
     that are written take the cotangents. Conventions as of `gradient`: what links (`SU(n)`) get is `Algebra(n)`, and cotangents
-    of links are fields of `Matrix(n)`. Raises TraceError at the line of what has no derivative, and for a function that reads a field
+    of links are fields of `Matrix(n)`, or of `Algebra(n)` where what is written is on the group. `neighbours` as of `gradient`. Raises
+    TraceError at the line of what has no derivative, and for a function that reads a field
     which it also writes: a `jali.Tape` records such calls.
     """
     function = _function(function, "pullback")
-    return derived(function, Derivation("pullback", _named(function, of, "pullback")))
+    names, how = _named(function, of, "pullback"), _choice(neighbours, "pullback")
+    return derived(function, Derivation("pullback", names, neighbours=how))
 
 
 def tangent(function: SiteFunction, of: str | Sequence[str], *, total: str | None = None) -> DerivedFunction:
@@ -420,11 +500,15 @@ def tangent(function: SiteFunction, of: str | Sequence[str], *, total: str | Non
 # ---- what is traced ------------------------------------------------------------------------------------
 
 
-def _pairs(names: Sequence[str], changes: Any, of: Any) -> list[tuple[str, FieldSymbol, FieldSymbol]]:
+def _pairs(
+    names: Sequence[str], changes: Any, of: Any, linear: bool = False
+) -> list[tuple[str, FieldSymbol, FieldSymbol]]:
     """Names, fields and the named ones that they belong to. Of a list there may be None for members that are left out."""
     found = []
     for name, change, symbol in zip(names, changes, of, strict=True):
         own, there = _members(change), fields_in(symbol)
+        if linear and change is None:
+            continue
         if not there:
             raise trace_error(f"{name} is no field: derivatives are with respect to fields")
         if len(own) != len(there):
@@ -437,8 +521,8 @@ def _pairs(names: Sequence[str], changes: Any, of: Any) -> list[tuple[str, Field
 
 def _members(symbol: Any) -> list[FieldSymbol | None]:
     """The fields of a parameter, None where one is left out."""
-    if isinstance(symbol, Fields):
-        return [one for member in symbol.members for one in _members(member)]
+    if isinstance(symbol, Fields | list | tuple):
+        return [one for member in symbol for one in _members(member)]
     return [symbol if isinstance(symbol, FieldSymbol) else None]
 
 
@@ -484,7 +568,7 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
         found = inlined(trace, base, own, plan.sums)
         named = [own[name] for name in plan.of]
         changes = named if linear else [given[name] for name in plan.changes(base)]
-        pairs = _pairs(plan.of, changes, named)
+        pairs = _pairs(plan.of, changes, named, linear)
         slots = {there.slot for _, _, there in pairs}
         cotangents: dict[int, FieldSymbol | None] = {
             f.slot: f for symbol in own.values() for f in fields_in(symbol)
@@ -640,7 +724,9 @@ def _weight(plan: Derivation, trace: Trace, term: Term, given: dict[str, Any]) -
             raise TraceError(
                 f"the weight of an entry is looked up by a whole number, and the label of {term.name} is a rounded real one\n  at {term.where}"
             )
-        index.append(term.label)
+        most = leaves.const(nodes, weight.shape[len(index)] - 1)  # a label beyond is an error of the sum
+        low = elementary.call(nodes, "maximum", term.label, leaves.const(nodes, 0))
+        index.append(elementary.call(nodes, "minimum", low, most))
     members = max((slot.batch for slot in trace.slots), default=0)
     if members and is_of_members(trace, term.value):
         index.append(leaves.member(nodes, members))

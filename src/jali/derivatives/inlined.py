@@ -58,8 +58,8 @@ def fields_in(symbol: Any) -> list[FieldSymbol]:
     """The fields of a parameter."""
     if isinstance(symbol, FieldSymbol):
         return [symbol]
-    if isinstance(symbol, Fields):
-        return [one for member in symbol.members for one in fields_in(member)]
+    if isinstance(symbol, Fields | list | tuple):
+        return [one for member in symbol for one in fields_in(member)]
     return []
 
 
@@ -85,6 +85,8 @@ def inlined(outer: Trace, function: Any, symbols: Mapping[str, Any], sums: Seque
             return FieldSymbol(inner, symbol.slot, symbol.name, symbol.element, ratio, symbol.open)
         if isinstance(symbol, Fields):
             return Fields(symbol.name, [own(member) for member in symbol.members])
+        if isinstance(symbol, list | tuple):
+            return [own(member) for member in symbol]
         if isinstance(symbol, RandomSymbol):
             return RandomSymbol(inner, symbol._slot, symbol.name)
         return symbol

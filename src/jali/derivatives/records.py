@@ -7,6 +7,7 @@ that was there when the record was made.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -347,8 +348,7 @@ class CopyRecord(Record):
         arrived = cotangents.get(self.target)
         if arrived is None:
             return
-        (serial,) = self.reads
-        if wanted(self.reads[serial]):
+        if wanted(self.reads[whole_of(self.source).serial]):
             found = cotangents.get(self.source)
             if found is None:
                 cotangents.make(self.source)
@@ -457,3 +457,11 @@ class SolutionRecord(Record):
     def own(self) -> set[int]:
         """Memories that the records of A x write: made for them."""
         return {serial for record in self.application for serial in record.writes}
+
+
+def size_of(one: Field) -> int:
+    """The bytes of a field's sites on this rank."""
+    sites = math.prod(one.lattice.local_extents)
+    if one.over is not ALL:
+        sites = (sites + 1) // 2
+    return int(sites * one.stored.site_bytes * (one.members_in_memory or 1))

@@ -12,9 +12,9 @@ from typing import Any
 
 from jali import graph_recorder, tape_recorder
 from jali.amounts import counted, size_text
-from jali.derivatives.records import Access, Record, members_like, whole_of
+from jali.derivatives.records import Access, Record, members_like, size_of, whole_of
 from jali.errors import ParameterError, TraceError
-from jali.lattice.field import Field
+from jali.lattice.field import Field, next_serial
 
 Value = tuple[int, int]
 PROBED = 3
@@ -34,7 +34,7 @@ class Steps:
         self.outside: set[Value] = set(tape._read)  # read before or behind the loop
         self.written: set[int] = set()
         self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
-        self.known_before: set[int] = set()
+        self.first_inside = 0  # the number of the first field that is made in the loop
         self.state = "new"
         self.mode = "all" if tape.memory is None else "probing"
         self.checkpoints: dict[int, set[Value]] = {}  # by steps: values that have been read since
@@ -48,7 +48,7 @@ class Steps:
     def run(self) -> Iterator[int]:
         """The loop."""
         self.state = "running"
-        self.known_before = set(self.tape._fields)
+        self.first_inside = next_serial()
         for k in range(self.n):
             self._begin(k)
             yield k
@@ -95,7 +95,7 @@ class Steps:
             self.steps[-1].append(record)
             self.written |= set(record.writes)
             for serial, access in record.writes.items():
-                if serial not in self.known_before and serial not in self.made_inside:
+                if serial >= self.first_inside and serial not in self.made_inside:
                     self.made_inside[serial] = record.where
                     if self.mode == "some":
                         self._refuse_made_inside(whole_of(access.one))
@@ -124,7 +124,7 @@ class Steps:
 
     def _decide(self, done: int) -> None:
         """How much is kept, from what the first steps have needed."""
-        tape, size = self.tape, _size_of
+        tape, size = self.tape, size_of
         each = tape._bytes_kept() / max(done, 1)
         if each * self.n <= tape.memory or done == self.n:
             self.mode = "all"
@@ -224,7 +224,7 @@ class Steps:
     def _restore(self, c: int) -> None:
         assert self.replay is not None
         for serial, number in self._live(c):
-            self.replay.set(serial, number)
+            self.replay.hold(serial, number)
 
     def _drop_checkpoint(self, c: int) -> None:
         gone = self.checkpoints.pop(c)
@@ -240,7 +240,7 @@ class Steps:
 
     def bytes_of_replay(self) -> int:
         """What the fields take on which steps are repeated."""
-        return 0 if self.replay is None else sum(map(_size_of, self.replay.fields.values()))
+        return 0 if self.replay is None else sum(map(size_of, self.replay.fields.values()))
 
 
 class Replay:
@@ -260,7 +260,7 @@ class Replay:
             self.tape._check_limit()
         return self.fields[serial]
 
-    def set(self, serial: int, number: int) -> None:
+    def hold(self, serial: int, number: int) -> None:
         """Lets a field hold a value that is kept, or still there."""
         self.field(serial).assign(self.tape.primal(serial, number, self.steps.where))
         self.numbers[serial] = number
@@ -296,12 +296,6 @@ class Replay:
             record.run_again(put)
         for serial, access in record.writes.items():
             self.numbers[serial] = access.number
-
-
-def _size_of(one: Field) -> int:
-    from jali.derivatives.tape import size_of
-
-    return size_of(one)
 
 
 def _schedule(n: int, snapshots: int) -> Any:

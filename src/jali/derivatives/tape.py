@@ -24,7 +24,9 @@ from jali.derivatives.records import (
     RuleRecord,
     SolutionRecord,
     new_like,
+    size_of,
     whole_of,
+    with_zeros,
 )
 from jali.derivatives.steps import Steps
 from jali.derivatives.totals import Total, value_of, weights_of
@@ -104,7 +106,7 @@ class Tape:
     def __exit__(self, *of: Any) -> None:
         self._recording.__exit__(*of)
         self._state = "recorded"
-        if self._steps is not None:
+        if self._steps is not None and of[0] is None:
             self._steps.finish()
 
     # ---- what is recorded --------------------------------------------------------------------------------
@@ -462,8 +464,6 @@ class Tape:
 
     def _drop_written(self, record: Record, cotangents: Cotangents) -> None:
         """A call that depends on nothing has written: what was there before has no cotangent from behind."""
-        from jali.derivatives.records import with_zeros
-
         for serial, access in record.writes.items():
             if serial in cotangents.fields:
                 if access.full:
@@ -477,8 +477,6 @@ class Tape:
         if not is_group(one.element):
             if found is None:
                 return new_like(one, one.element, f"gradient of {one.name}")
-            if one.element.codec == "plain":
-                return found
             return found
         result = new_like(one, Algebra(one.element.type.shape[0]), f"gradient of {one.name}")
         if found is not None:
@@ -506,16 +504,6 @@ def _applied(A: Any, x: Field) -> Field:
 def _like_outside(one: Field) -> Field:
     with graph_recorder.suspended():
         return one.like()
-
-
-def size_of(one: Field) -> int:
-    """The bytes of a field's sites on this rank."""
-    sites = 1
-    for n in one.lattice.local_extents:
-        sites *= n
-    if one.over is not ALL:
-        sites = (sites + 1) // 2
-    return int(sites * one.stored.site_bytes * (one.members_in_memory or 1))
 
 
 def _fields_of(given: Any) -> list[Field]:

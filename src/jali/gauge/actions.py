@@ -1,7 +1,7 @@
 """Actions of the gauge field, and their derivatives with respect to the links.
 
 An action defines its value, the staple that multiplies a link, and the reach of its terms. Heat bath,
-overrelaxation, Metropolis, force and flow use nothing else.
+overrelaxation and Metropolis use nothing else; force and flow are derived from the value, or from the loops that it sums.
 """
 
 from __future__ import annotations
@@ -15,25 +15,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import jali
-from jali.codegen.types import Algebra
+from jali.codegen.types import Algebra, Real
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.gauge.field import GaugeField
-from jali.gauge.groups import link_with_staple
 from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach, checked_reach
 from jali.gauge.open_edges import number_of_loops, weighted
-from jali.gauge.plaquettes import plaquette_sums
+from jali.gauge.plaquettes import plaquette_sums, plaquette_trace
 from jali.gauge.staples import rectangle_staple, staple
 from jali.lattice.base import no_field
 from jali.lattice.checked import checked
+from jali.single_instance import single_instance
 
 
 @jali.site_function
-def _force(X: Any, F: Any, U: Any, half_coupling: Any, staple: Any) -> None:
-    for mu in X.directions():
-        link, total = link_with_staple("force", X, U, mu, staple)
-        W = link * total.dagger()
-        F[mu][X] = half_coupling * W.traceless_antihermitian()
+def _sum_of_loops(X: Any, U: Any, loops: Any, total: Any) -> None:
+    total += loops(X, U)
+
+
+gradient_of_loops = jali.gradient(_sum_of_loops, "U")
+"""The site function `(X, dU, U, loops)`: the gradient of the sum of `loops(X, U)` over all sites, as `Action.loops_at` gives them."""
+
+
+@jali.site_function
+def _force(X: Any, F: Any, U: Any, minus_coupling: Any, loops: Any, mu: Any) -> None:
+    """Of one direction: the links of all at once need more registers than a GPU has."""
+    gradient_of_loops(X, [F[nu] if nu == mu else None for nu in X.directions()], U, loops)
+    F[mu][X] = minus_coupling * F[mu][X]
 
 
 def _members(out: Any, U: GaugeField) -> list[jali.Field]:
@@ -43,10 +51,30 @@ def _members(out: Any, U: GaugeField) -> list[jali.Field]:
     return found
 
 
+def plaquettes_at(X: Any, U: Any) -> Any:
+    """The sum of Re tr over the plaquettes at X, inside a site function."""
+    return sum(
+        (weighted(X, U, (mu, nu), plaquette_trace(X, U, mu, nu)) for mu, nu in X.planes()), jali.zero(Real())
+    )
+
+
+def rectangles_at(X: Any, U: Any) -> Any:
+    """The sum of Re tr over the 2 x 1 rectangles at X, the long side along either direction of a plane, inside a site function."""
+    total = jali.zero(Real())
+    for mu in X.directions():
+        for nu in X.directions():
+            if mu == nu:
+                continue
+            there = U[mu][X] * U[mu][X + mu] * U[nu][X + 2 * mu]
+            back = U[nu][X] * (U[mu][X + nu] * U[mu][X + mu + nu])
+            total += weighted(X, U, (mu, nu), (there * back.dagger()).trace().real)
+    return total
+
+
 class Action(ABC):
     """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
 
-    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`; see
+    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`, and perhaps `loops_at`; see
     `docs/gauge-updates.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own link
     is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` is too small,
     updates are refused as races.
@@ -62,9 +90,13 @@ class Action(ABC):
     stiffness: float = 1.0
     """Length of the staple sum of random links, in units of that of plaquettes; it chooses the faster heat bath."""
 
+    loops_at: Callable[[Any, Any], Any] | None = None
+    """The function (X, U) that gives the real traces at X inside a site function, such that S = -(beta / n) times their sum over all sites, and
+    a constant. Force and flow are the gradient of this sum; where an action has none, that of what `value` sums."""
+
     @abstractmethod
     def value(self, U: GaugeField) -> float:
-        """S of the whole lattice."""
+        """S of the whole lattice, of sums by `lattice.sum`."""
 
     @property
     @abstractmethod
@@ -81,18 +113,25 @@ class Action(ABC):
 
         For a change U -> (1 + omega) U of one link with omega in the algebra, dS = -2 tr(omega F) = sum_a
         omega^a F^a; with momenta of kinetic energy -tr p^2 the equations of motion are dU/dt = p U, dp/dt =
-        -F. F = (beta / 2n) times the traceless anti-Hermitian part of U S^dagger with the staple sum S. Raises
+        -F. It is the gradient of the action, derived from its formula (`jali.gradient`, or of `value` by a `jali.Tape`). Raises
         ParameterError and LayoutError for an action without a beta or a reach that makes sense.
         """
         as_action(self)
         beta = _member(self, "beta")
         _check("beta", beta)
-        fields = (
-            [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
-            if out is None
-            else _members(out, U)
-        )
-        _force(fields, U, beta / (2 * U.n), self.staple)
+        given = None if out is None else _members(out, U)
+        if self.loops_at is None:
+            with jali.Tape(U) as tape:
+                S = self.value(U)
+            (found,) = tape.gradient(S)
+            if given is None:
+                return list(found)
+            for field, one in zip(given, found, strict=True):
+                field.assign(one)
+            return given
+        fields = given or [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
+        for mu in U.lattice.directions:
+            _force(fields, U, -beta / U.n, self.loops_at, mu)
         return fields
 
 
@@ -147,6 +186,7 @@ class WilsonAction(Action):
 
     reach = PLAQUETTES
     staple = staticmethod(staple)
+    loops_at = staticmethod(plaquettes_at)
 
     def __post_init__(self) -> None:
         _check("beta", self.beta)
@@ -161,14 +201,15 @@ class WilsonAction(Action):
 
 @jali.site_function
 def _rectangles(X: Any, U: Any, total: Any) -> None:
-    """Sums Re tr over the 2 x 1 rectangles, the long side along either direction of a plane."""
-    for mu in X.directions():
-        for nu in X.directions():
-            if mu == nu:
-                continue
-            there = U[mu][X] * U[mu][X + mu] * U[nu][X + 2 * mu]
-            back = U[nu][X] * (U[mu][X + nu] * U[mu][X + mu + nu])
-            total += weighted(X, U, (mu, nu), (there * back.dagger()).trace().real)
+    total += rectangles_at(X, U)
+
+
+@single_instance
+def _plaquettes_and_rectangles(c1: float) -> Callable[[Any, Any], Any]:
+    def loops(X: Any, U: Any) -> Any:
+        return (1.0 - 8.0 * c1) * plaquettes_at(X, U) + c1 * rectangles_at(X, U)
+
+    return loops
 
 
 @dataclass(frozen=True)
@@ -201,6 +242,11 @@ class RectangleAction(Action):
     def staple(self) -> Callable[[Any, Any, Any], Any]:
         """The staples of plaquettes and rectangles with their weights."""
         return rectangle_staple(float(self.c1))
+
+    @property
+    def loops_at(self) -> Callable[[Any, Any], Any]:  # type: ignore[override]
+        """Plaquettes and rectangles with their weights."""
+        return _plaquettes_and_rectangles(float(self.c1))
 
     @checked
     def value(self, U: GaugeField) -> float:

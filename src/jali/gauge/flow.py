@@ -1,6 +1,6 @@
 """The gradient flow of an action: dV/dt = Z(V) V with Z = -TA(V S^dagger), TA the traceless anti-Hermitian part.
 
-S is the staple sum of the action, by default Wilson's. Flow time is in lattice units; fields are smooth over the
+S is the staple sum of the action, by default Wilson's; Z is twice the gradient of the sum of its loops, which `jali.gradient` derives. Flow time is in lattice units; fields are smooth over the
 distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme
 (appendix C) with fixed steps. Does not adapt the step: its error is of order step^3 and easily checked by halving.
 
@@ -22,43 +22,49 @@ import jali
 from jali.codegen.types import Algebra
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.gauge.actions import Action
+from jali.gauge.actions import Action, WilsonAction, gradient_of_loops
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
-from jali.gauge.groups import link_with_staple
 from jali.gauge.open_edges import mirrored
-from jali.gauge.staples import staple
 from jali.lattice.checked import checked
 
 # (a, b, c) of the three stages: A <- a step Z(V) + b A, V <- exp(c A) V, with A = 0 at first.
 _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
 
 
-def _link_and_force(X: Any, V: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
-    link, total = link_with_staple("flow", X, V, mu, staple)
-    return link, mirrored(X, V, mu, total)
+def _slope(X: Any, A: Any, V: Any, mu: Any, loops: Any) -> Any:
+    """Z of a link: twice the gradient of the sum of loops, which passes through A[mu]."""
+    gradient_of_loops(X, [A[nu] if nu == mu else None for nu in X.directions()], V, loops)
+    return mirrored(X, V, mu, 2.0 * A[mu][X])
 
 
 @jali.site_function
-def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, staple: Any) -> None:
-    link, total = _link_and_force(X, V, mu, staple)
-    z = -a * (link * total.dagger()).traceless_antihermitian()
+def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, loops: Any) -> None:
+    z = a * _slope(X, A, V, mu, loops)
     A[mu][X] = z
-    new[mu][X] = (c * z).exp() * link
+    new[mu][X] = (c * z).exp() * V[mu][X]
 
 
 @jali.site_function
-def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, staple: Any) -> None:
-    link, total = _link_and_force(X, V, mu, staple)
-    z = b * A[mu][X] - a * (link * total.dagger()).traceless_antihermitian()
+def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, loops: Any) -> None:
+    before = b * A[mu][X]
+    z = before + a * _slope(X, A, V, mu, loops)
     A[mu][X] = z
-    new[mu][X] = (c * z).exp() * link
+    new[mu][X] = (c * z).exp() * V[mu][X]
+
+
+@jali.site_function
+def _stage_of_force(X: Any, new: Any, V: Any, A: Any, F: Any, a: Any, b: Any, c: Any) -> None:
+    for mu in X.directions():
+        z = b * A[mu][X] + a * mirrored(X, V, mu, F[mu][X])
+        A[mu][X] = z
+        new[mu][X] = (c * z).exp() * V[mu][X]
 
 
 class Flow:
     """A gauge field flowing from `U`, which stays as it is. `field` is V at flow time `time`.
 
-    `action` is the one whose flow it is, by default the Wilson action. Of an action only the staple enters, not beta,
+    `action` is the one whose flow it is, by default the Wilson action. Of an action only the loops enter, not beta,
     so that flow times of all actions with c0 + 8 c1 = 1 agree on smooth fields.
     """
 
@@ -68,7 +74,7 @@ class Flow:
             raise ParameterError(f"the step of the flow is a positive number, not {step}")
         self.field = U.copy()
         self.step = float(step)
-        self._staple = staple if action is None else action.staple
+        self._action = WilsonAction(1.0) if action is None else action
         self.time = 0.0
         self._steps = 0
         self._spare = U.like()
@@ -88,12 +94,25 @@ class Flow:
     def _integrate(self, step: float) -> None:
         for stage, (a, b, c) in enumerate(_STAGES):
             old, new, A = self.field, self._spare, self._algebra
-            for mu in old.lattice.directions:
+            loops = self._action.loops_at
+            if loops is None:
+                self._stage_by_value(new, old, a * step, b, c)
+            for mu in old.lattice.directions if loops is not None else ():
                 if stage == 0:
-                    _first_stage(new, old, A, a * step, c, mu, self._staple)
+                    _first_stage(new, old, A, a * step, c, mu, loops)
                 else:
-                    _later_stage(new, old, A, a * step, b, c, mu, self._staple)
+                    _later_stage(new, old, A, a * step, b, c, mu, loops)
             self.field, self._spare = new, old
+
+
+    def _stage_by_value(self, new: GaugeField, old: GaugeField, a: float, b: float, c: float) -> None:
+        """A stage with the force of an action that has no loops, whose beta is divided out."""
+        beta = self._action.beta
+        if not beta:
+            raise ParameterError(
+                f"the flow of {type(self._action).__name__}, an action without loops_at, needs a beta that is not 0"
+            )
+        _stage_of_force(new, old, self._algebra, self._action.force(old), -2 * old.n * a / beta, b, c)
 
 
 @dataclass(frozen=True)

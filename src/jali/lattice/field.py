@@ -61,6 +61,11 @@ _KEPT = {
 }
 
 
+def next_serial() -> int:
+    """A number that is larger than those of all fields, and smaller than those of fields to come."""
+    return next(_serials)
+
+
 def as_array(values: Any, what: str) -> np.ndarray:
     """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
     if isinstance(values, FieldArithmetic):

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jali import _core, graph_recorder
+from jali import _core, graph_recorder, tape_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.graph_recorder import GraphRecorder, line
@@ -120,6 +120,7 @@ class Graph:
         """Repeats the calls so many times. On a device the host does not wait for it."""
         _check("times", times, 0)
         graph_recorder.refuse("a graph runs", "make its calls in the step, or run it before or after")
+        tape_recorder.refuse("a graph that runs", "make its calls, or record the tape in the graph")
         with self.lattice.lock:
             self._prepare()
             for _ in range(times):

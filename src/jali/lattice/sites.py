@@ -473,18 +473,8 @@ class SiteFunction:
         """The program for arguments of these types that saw what the function would see now."""
         from jali.codegen.stages import trace_function
 
-        serials = tuple(field.serial for field in outside.known)
-        lattice_serial = outside.lattice.serial if serials else 0
         fixed = self._fixed
-        key = (
-            *how,
-            repr(aliases(fields)),
-            hashable(shapes),
-            lattice_serial,
-            serials,
-            self._fixed_of(arguments) if fixed else (),
-            self._beyond_types(fields, outside.lattice),
-        )
+        key = self._key_of_types(arguments, shapes, fields, how, outside)
         with _tracing:
             known = self._programs.get(key, ())
             for traced in known:
@@ -492,7 +482,7 @@ class SiteFunction:
                     COUNTS["traced"].count(found=True)
                     return traced
             traced = trace_function(
-                self.function, statics_of(arguments), shapes, self.parameters, *how, outside
+                self.function, statics_of(arguments), shapes, self.parameters, *how, outside, self._watched
             )
             if not traced.fixed <= fixed:  # the key does not contain the numbers it is for
                 return traced
@@ -500,6 +490,32 @@ class SiteFunction:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = (traced, *known[: _MOST_VARIANTS - 1])
             return traced
+
+    @property
+    def _watched(self) -> Callable[..., Any]:
+        """The user's function, for what it sees besides its arguments."""
+        return self.function
+
+    def _key_of_types(
+        self,
+        arguments: tuple[Any, ...],
+        shapes: Any,
+        fields: list[Field],
+        how: tuple[int, str],
+        outside: Outside,
+    ) -> tuple[Any, ...]:
+        """What a trace depends on, but for what guards watch."""
+        serials = tuple(field.serial for field in outside.known)
+        lattice_serial = outside.lattice.serial if serials else 0
+        return (
+            *how,
+            repr(aliases(fields)),
+            hashable(shapes),
+            lattice_serial,
+            serials,
+            self._fixed_of(arguments) if self._fixed else (),
+            self._beyond_types(fields, outside.lattice),
+        )
 
 
 class _Methods(dict[tuple[int, int], SiteFunction]):

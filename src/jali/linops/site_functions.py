@@ -21,6 +21,7 @@ from jali.arrays.layout import Layout, layout_of
 from jali.arrays.pool import empty
 from jali.beside import made_of
 from jali.codegen.types import Complex, Element, Matrix, Real, Vector
+from jali.derivatives.functions import adjoint as jali_adjoint
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.field import Field
@@ -36,12 +37,13 @@ BACKWARD = "_rmatvec", "_backward", *FORWARD[2:]
 
 
 class SiteOperator(LinearOperator):
-    """The operator that `forward` computes site by site, whose adjoint `adjoint` computes.
+    """The operator that `forward` computes site by site. Its adjoint is derived from it (`jali.adjoint`).
 
     Arguments:
 
-    - `forward`, `adjoint`: site functions `f(X, out, x, *arguments)` that set `out[X]`.
+    - `forward`: a site function `f(X, out, x, *arguments)` that sets `out[X]` and is linear in x.
     - `extents`: those of the lattice.
+    - `adjoint`: another site function of the same parameters that computes the adjoint, in place of the derived one.
     - `arguments`: what both take besides: numbers, fields, distributed arrays (which become fields when they are first used).
     - `element`, `element_out`: the element per site of input and output vectors (`jali.Vector(3)`), numbers by default; the
       indices of an element are the last ones of arrays.
@@ -49,9 +51,9 @@ class SiteOperator(LinearOperator):
 
     Vectors are fields, or distributed arrays of shape `(*extents, *element.numpy_shape)` or flat, split as a lattice is: evenly
     along one axis, or along several with the last one first, `axis=(1, 0)`. Results are split as their arguments. Arrays of
-    complex numbers are fields of complex ones, regardless of `element`. `dottest` checks whether `adjoint` is one.
+    complex numbers are fields of complex ones, regardless of `element`. `dottest` checks whether `adjoint` is one, where it is given.
 
-    Raises ParameterError for arguments that are not site functions, ShapeError and LayoutError for vectors that do
+    Raises TraceError at the line of what is not linear, when the adjoint is first used, ParameterError for arguments that are not site functions, ShapeError and LayoutError for vectors that do
     not fit.
     """
 
@@ -62,9 +64,9 @@ class SiteOperator(LinearOperator):
     def __init__(
         self,
         forward: SiteFunction,
-        adjoint: SiteFunction,
         extents: int | Sequence[int],
         *,
+        adjoint: SiteFunction | None = None,
         arguments: Sequence[Any] = (),
         element: Element | None = None,
         element_out: Element | None = None,
@@ -72,7 +74,7 @@ class SiteOperator(LinearOperator):
         dtype: Any = None,
         base_comm: Any = None,
     ) -> None:
-        for name, function in (("forward", forward), ("adjoint", adjoint)):
+        for name, function in (("forward", forward), ("adjoint", adjoint or forward)):
             if not isinstance(function, SiteFunction):
                 raise ParameterError(
                     f"{name} is a function decorated by jali.site_function, not {value_shown(function)}: from_functions takes functions of arrays"
@@ -95,7 +97,11 @@ class SiteOperator(LinearOperator):
             kinds = {self.element.type.kind, self.element_out.type.kind}
             dtype = np.complex128 if "complex" in kinds else np.float64
         super().__init__(None, (math.prod(dimsd), math.prod(dims)), dims, dimsd, dtype, base_comm)
-        self.functions, self.arguments, self.boundary = (forward, adjoint), tuple(arguments), boundary
+        if len(forward.parameters) < 2:
+            raise ParameterError(f"forward takes out and x, f(X, out, x, *arguments); {forward!r} does not")
+        self.derives_adjoint = adjoint is None
+        backward = jali_adjoint(forward, forward.parameters[1]) if adjoint is None else adjoint
+        self.functions, self.arguments, self.boundary = (forward, backward), tuple(arguments), boundary
         self._lattice = next((a.lattice for a in self.arguments if isinstance(a, Field)), None)
         self._fields: dict[int, tuple[Any, ...]] = {}
         self._agreed: set[Any] = set()
@@ -158,15 +164,19 @@ class SiteOperator(LinearOperator):
 
     def _run(self, forward: bool, out: Field, x: Field) -> Field:
         self._check_reads(forward, out, x)
-        self.functions[0 if forward else 1](out, x, *self._arguments(x.lattice))
+        self.functions[0 if forward else 1](*self._in_order(forward, out, x), *self._arguments(x.lattice))
         return out
+
+    def _in_order(self, forward: bool, out: Field, x: Field) -> tuple[Field, Field]:
+        """Result and argument as the function takes them: a derived adjoint has those of the function that it is derived from."""
+        return (x, out) if self.derives_adjoint and not forward else (out, x)
 
     def _check_reads(self, forward: bool, out: Field, x: Field) -> None:
         """Raises ParameterError where the function reads the field that it should set; looks once at each lattice."""
         if (forward, x.lattice.serial) in self._looked_at:
             return
         function = self.functions[0 if forward else 1]
-        for kernel in function.kernels(out, x, *self._arguments(x.lattice)):
+        for kernel in function.kernels(*self._in_order(forward, out, x), *self._arguments(x.lattice)):
             if any(kernel.fields[slot].serial == out.serial for slot in kernel.text.analysis.reads):
                 raise ParameterError(
                     f"{function.__name__} reads the field that it should set, which has no values yet: begin with out[X] = ..., and "

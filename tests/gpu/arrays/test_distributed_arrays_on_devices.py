@@ -36,7 +36,7 @@ def computed(device: str, dtype: str) -> list[Any]:
     x[:], y[:] = (v[tuple(slice(*r) for r in x.layout.box)] for v in (a, b))
     z = 2 * x - y / 3 + x * y
     z += np.exp(y)
-    op = SiteOperator(screened, screened, (6, 5), dtype=dtype)
+    op = SiteOperator(screened, (6, 5), dtype=dtype)
     solved = cg(op, z, rtol=1e-05).x
     least = cgls(op, z, maxiter=4, rtol=0).x
     numbers = [x.dot(y), z.norm(), z.norm(1), z.max(), z.sum()]
@@ -71,14 +71,14 @@ def test_a_device_array_is_a_part_and_its_field_is_the_memory(device):
     x *= 2
     assert np.array_equal(memory.to_host(), 2 * a)
     slow = DistributedArray((6, 5), local_array=DeviceArray.from_host(c, lattice.gpu))
-    op = SiteOperator(upwind, upwind_adjoint, (6, 5), arguments=(slow,))
+    op = SiteOperator(upwind, (6, 5), adjoint=upwind_adjoint, arguments=(slow,))
     y = op @ x
     assert isinstance(y.local.array, DeviceArray)
     np.testing.assert_allclose(y.asarray(), c * (np.roll(2 * a, -1, 0) - 2 * a), rtol=1e-13)
     assert dottest(op, x, y, rtol=1e-12)
     field = Field(lattice, Real())
     with pytest.raises(jali.ParameterError, match="give u"):
-        dottest(SiteOperator(upwind, upwind_adjoint, (6, 5), arguments=(field,)))
+        dottest(SiteOperator(upwind, (6, 5), adjoint=upwind_adjoint, arguments=(field,)))
     assert from_field(field).to_field() is field
     with pytest.raises(LayoutError, match="numpy cannot use the memory of an array of jali"):
         x.as_engine("numpy")
@@ -90,7 +90,7 @@ def test_iterations_of_a_solver_are_recorded_as_a_graph(device):
     lattice = Lattice(6, 4, device=device)
     b = Field(lattice, Real())
     b[...] = a = np.random.default_rng(1).normal(size=(6, 4))
-    op = SiteOperator(screened, screened, (6, 4))
+    op = SiteOperator(screened, (6, 4))
     found = cg(op, b, rtol=1e-10)
     assert found.check_interval > 1
     host = Field(Lattice(6, 4), Real())

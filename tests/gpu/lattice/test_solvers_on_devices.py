@@ -126,7 +126,7 @@ def test_an_iteration_with_a_site_function_as_operator_has_no_launch_for_an_inne
 ):
     graphs = graphs_of(monkeypatch)
     lattice = Lattice(6, 4, device=device)
-    found = cg(SiteOperator(helmholtz, helmholtz, (6, 4), arguments=(0.5,)), random_field(lattice, Real()))
+    found = cg(SiteOperator(helmholtz, (6, 4), arguments=(0.5,)), random_field(lattice, Real()))
     assert found.residual < 1e-9
     assert [graph.operations for graph in graphs] == [repetitions.TOGETHER * (1 + 4) + 1]
 

@@ -304,3 +304,15 @@ def stored(nodes: Builder, slot: int, value: Node) -> Node:
 def read_after(nodes: Builder, slot: int, storage: Any, value: Node) -> Node:
     """What reading a field at a site gives after `value` was written there: what memory holds."""
     return value if storage.exact(nodes.precision) else stored(nodes, slot, value)
+
+
+def _held(w: Writer, node: Node) -> None:
+    w.assign(node, w.parts(node.args[0]))
+
+
+@operation("held", _held, renames=True, method="held", holds=True)
+def held(nodes: Builder, a: Node) -> Node:
+    """The value itself, which derivatives take to be constant."""
+    node = nodes.node("held", (a,), (), a.type)
+    node.keep_symmetry(a)
+    return node

@@ -53,7 +53,7 @@ def _repeat(w: Writer, node: Node) -> None:
 
 def _no_derivative(nodes: Builder, *of: Any) -> Any:
     raise trace_error(
-        "what repeat_until accepts has no derivative: write it to a field first, in another site function, and hold that field constant"
+        "what repeat_until accepts has no derivative: hold what it is made of constant, x.held()"
     )
 
 

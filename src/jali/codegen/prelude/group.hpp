@@ -327,6 +327,22 @@ JALI_CALL void inverse(real* c, const real* a) {
     }
 }
 
+// C = A B of large matrices, whose unrolled product would take long to compile; the same bits.
+template <int N>
+JALI_CALL void large_product(real* __restrict c, const real* __restrict a, const real* __restrict b) {
+    for (int i = 0; i < N; ++i) {
+        real* row = c + 2 * N * i;
+        for (int e = 0; e < 2 * N; ++e) row[e] = splat(0);
+        for (int k = 0; k < N; ++k) {
+            const complex_lane x = at(a, i * N + k);
+            for (int j = 0; j < N; ++j) { // in the order of `product`
+                const complex_lane y = at(b, k * N + j), sum = at(row, j);
+                put(row, j, {fnma(x.im, y.im, fma(x.re, y.re, sum.re)), fma(x.re, y.im, fma(x.im, y.re, sum.im))});
+            }
+        }
+    }
+}
+
 // Matrix exponential by scaling and squaring: a lane is halved until its Frobenius norm is at most 1/2, where
 // the Taylor polynomial leaves out less than rounding, and the result is squared as often. For UNITARY
 // results the identity is kept apart, T = exp - 1 and T -> 2 T + T^2, which loses less; for results much
@@ -334,6 +350,12 @@ JALI_CALL void inverse(real* c, const real* a) {
 template <int N, bool UNITARY>
 JALI_CALL void exp_scaled(real* c, const real* a) {
     constexpr int REALS = 2 * N * N, DEGREE = sizeof(JALI_REAL) == 8 ? 14 : 8, HALVINGS = 62;
+    const auto multiply = [](real* to, const real* x, const real* y) {
+        if constexpr (N > 5)
+            large_product<N>(to, x, y);
+        else
+            product<N, N, N, false, false, ASSIGN>(to, x, y);
+    };
     const real half = splat(JALI_REAL(0.5)), one = splat(1);
     real norm = vsqrt(norm2<REALS>(a)), factor = one;
     for (int s = 0; s < HALVINGS; ++s) {
@@ -349,7 +371,7 @@ JALI_CALL void exp_scaled(real* c, const real* a) {
     scale<REALS>(c, splat(JALI_REAL(1) / DEGREE), x);
     for (int n = DEGREE - 1; n > 0; --n) {
         const real weight = splat(JALI_REAL(1) / n);
-        product<N, N, N, false, false, ASSIGN>(next, x, c);
+        multiply(next, x, c);
         for (int e = 0; e < REALS; ++e) c[e] = weight * (x[e] + next[e]);
     }
     auto add_identity = [&] {
@@ -359,7 +381,7 @@ JALI_CALL void exp_scaled(real* c, const real* a) {
     for (int s = 0; s < HALVINGS; ++s) {
         const mask pending = factor < one;
         if (!any(pending)) break;
-        product<N, N, N, false, false, ASSIGN>(next, c, c);
+        multiply(next, c, c);
         if (UNITARY) add_scaled<REALS>(next, splat(2), c);
         choose<REALS>(c, pending, next, c);
         factor = select(pending, factor + factor, factor);

@@ -36,7 +36,7 @@ from jali.codegen.state import current_trace
 from jali.codegen.types import Element
 from jali.codegen.values import Value
 
-EXTENTS = (4, 2)
+EXTENTS = (4, 3)
 STEP = 2.0**-9
 
 ELEMENTS = {"r": Real(), "c": Complex()}
@@ -96,6 +96,19 @@ def _turned_diagonal(*eigenvalues: float) -> Callable[..., Any]:
     return fill
 
 
+def _one_site_each(*fills: Callable[..., Any]) -> Callable[..., Any]:
+    """Of each of these one site, in turn."""
+
+    def fill(rng: Any, extents: Any, element: Element) -> Any:
+        each = [one(rng, extents, element) for one in fills]
+        found = each[0].copy()
+        for k, site in enumerate(np.ndindex(*extents)):
+            found[site] = each[k % len(each)][site]
+        return found
+
+    return fill
+
+
 FILLS: dict[str, Callable[..., Any]] = {
     "": normal,
     "positive": _magnitude(0.4, 2.0),
@@ -105,14 +118,26 @@ FILLS: dict[str, Callable[..., Any]] = {
     "regular": _near_twice_one,
     "definite": _positive_definite,
     "zero": _scaled(0.0),
-    "small": _scaled(0.02),
     "norm1": _of_norm(1.0),
-    "norm3": _of_norm(3.0),
-    "pair": _turned_diagonal(1.0, 1.0, -2.0),
-    "other pair": _turned_diagonal(-0.6, -0.6, 1.2),
-    "near pair": _turned_diagonal(1.0, 1.0 + 1e-5, -2.0 - 1e-5),
-    "opposite": _turned_diagonal(1.3, 0.0, -1.3),
-    "edge": _turned_diagonal(0.5, 0.0, -0.5),  # where the series ends
+    "any": _one_site_each(_scaled(0.0), _of_norm(1.0), _of_norm(3.0)),
+    "any2": _one_site_each(_scaled(0.0), _scaled(0.02), _scaled(0.1), _of_norm(1.0), _of_norm(3.0)),
+    "any3": _one_site_each(
+        _scaled(0.0),
+        _scaled(0.02),
+        _of_norm(1.0),
+        _of_norm(3.0),
+        _of_norm(6.0),
+        _turned_diagonal(1.0, 1.0, -2.0),
+        _turned_diagonal(-0.6, -0.6, 1.2),
+        _turned_diagonal(1.0, 1.0 + 1e-5, -2.0 - 1e-5),
+        _turned_diagonal(0.9, 1.0, -1.9),
+        _turned_diagonal(1.3, 0.0, -1.3),
+        _turned_diagonal(0.5, 0.0, -0.5),  # where the series ends
+        _turned_diagonal(-0.3, -0.3001, 0.6001),
+    ),
+    "any4": _one_site_each(
+        _scaled(0.0), _of_norm(1.0), _of_norm(3.0), _turned_diagonal(1.0, 1.0, -1.0, -1.0)
+    ),
 }
 
 
@@ -185,15 +210,17 @@ def _arithmetic() -> list[Formula]:
     return found
 
 
+def function_named(name: str) -> Callable[..., Any]:
+    function = getattr(jali, name)
+    return lambda x: function(x)
+
+
 def _elementary() -> list[Formula]:
     ranges = {
         "exp": "", "log": "positive", "sqrt": "positive", "sin": "", "cos": "", "tan": "inside", "sinh": "", "cosh": "", "tanh": "",
         "asin": "inside", "acos": "inside", "atan": "", "floor": "broken", "ceil": "broken", "round": "broken", "sign": "nonzero",
     }  # fmt: skip
-    found = [
-        given(name, "r", lambda x, f=getattr(jali, name): f(x), f"r {fill}".strip())
-        for name, fill in ranges.items()
-    ]
+    found = [given(name, "r", function_named(name), f"r {fill}".strip()) for name, fill in ranges.items()]
     found += [
         given("abs", "r", lambda x: abs(x) * x, "r nonzero"),
         given("modulus", "r", lambda z: abs(z), "c nonzero"),
@@ -266,7 +293,13 @@ def _contractions() -> list[Formula]:
         given("outer of real and complex", "m32", lambda x, y: x.outer(y), "x3", "v2"),
         given("dot of real and complex", "c", lambda x, y: x.dot(y), "x3", "v3"),
         given("imaginary part of a trace", "r", lambda x: x.trace().imag * x[0, 0].real, "m33"),
-        given("imaginary part of a trace of a product", "r", lambda x, y: (x * y.dagger()).trace().imag, "m23", "m23"),
+        given(
+            "imaginary part of a trace of a product",
+            "r",
+            lambda x, y: (x * y.dagger()).trace().imag,
+            "m23",
+            "m23",
+        ),
         given("component", "c", lambda x: x[1, 2] * x[0, 0], "m23"),
         given("components of a vector", "r", lambda x: x[1] * x[-1], "x3"),
         given("block", "m22", lambda x: x[:, 1:] * x[0, 0], "m23"),
@@ -315,26 +348,14 @@ def _matrices() -> list[Formula]:
 
 
 def _exponentials() -> list[Formula]:
-    fills = {1: ["", "zero"], 2: ["norm1", "zero", "small", "norm3"], 4: ["norm1", "zero", "norm3"]}
-    fills[3] = [
-        "norm1", "zero", "small", "norm3", "pair", "other pair", "near pair", "opposite", "edge",
-    ]  # fmt: skip
     found = []
     for n in (3, 2, 1, 4):
-        for fill in fills[n]:
-            found.append(
-                given(f"exp of algebra({n}) {fill}", f"m{n}{n}", lambda a: a.exp(), f"a{n} {fill}".strip())
-            )
-        if n < 4:
-            found += [
-                given(f"exp of {n} rows", f"m{n}{n}", lambda a: a.exp(), f"m{n}{n} norm1"),
-                given(f"exp of {n} rows at zero", f"m{n}{n}", lambda a: a.exp(), f"m{n}{n} zero"),
-            ]
-        found.append(
-            given(f"exp of i Hermitian({n})", f"m{n}{n}", lambda a: (1j * a).exp(), f"h{n} norm1")
-        )
+        fill = f"any{n}" if n > 1 else ""
+        found.append(given(f"exp of algebra({n})", f"m{n}{n}", lambda a: a.exp(), f"a{n} {fill}".strip()))
+    for n in (1, 2, 3):
+        found.append(given(f"exp of {n} rows", f"m{n}{n}", lambda a: a.exp(), f"m{n}{n} any"))
+        found.append(given(f"exp of i Hermitian({n})", f"m{n}{n}", lambda a: (1j * a).exp(), f"h{n} norm1"))
     found += [
-        given("exp of 3 rows, large", "m33", lambda a: a.exp(), "m33 norm3"),
         given("real exp", "w22", lambda a: a.exp(), "w22 norm1"),
         given("exp of a projection", "m33", lambda a: a.traceless_antihermitian().exp(), "m33"),
         given("exp times link", "u3", lambda a, u: a.exp() * u, "a3", "u3"),
@@ -342,7 +363,7 @@ def _exponentials() -> list[Formula]:
         given("stout step", "u3", _stout, "u3", "m33"),
     ]
     for n in (2, 3):
-        takes = f"a{n} norm1", f"a{n}"
+        takes = f"a{n} any{n}", f"a{n}"
         found += [
             given(f"change of exp of {n} rows", f"a{n}", _exp_changed, *takes),
             given(f"pullback of exp of {n} rows", f"a{n}", _exp_pulled_back, *takes),
@@ -369,15 +390,27 @@ def _projections() -> list[Formula]:
     for n in range(1, 5):
         found += [
             given(f"reunitarise of {n} rows", f"m{n}{n}", lambda m: m.reunitarise(), f"m{n}{n} regular"),
-            given(f"algebra part of {n} rows", f"a{n}", lambda m: (m * m).traceless_antihermitian(), f"m{n}{n}"),
+            given(
+                f"algebra part of {n} rows", f"a{n}", lambda m: (m * m).traceless_antihermitian(), f"m{n}{n}"
+            ),
             given(f"Hermitian part of {n} rows", f"h{n}", lambda m: (m * m).hermitian(), f"m{n}{n}"),
-            given(f"project of {n} rows", f"m{n}{n}", jali.gauge.groups.project, f"m{n}{n} regular"),
         ]
     found += [
         given("reunitarise of links", "u3", lambda u, m: (u + 0.1 * m).reunitarise(), "u3", "m33"),
         given("real Hermitian part", "w22", lambda m: m.hermitian(), "w22"),
     ]
     return found
+
+
+def _polar() -> list[Formula]:
+    return [
+        given(f"project of {n} rows", f"m{n}{n}", jali.gauge.groups.project, f"m{n}{n} regular")
+        for n in (1, 2, 3)
+    ]
+
+
+def _polar_of_four_rows() -> list[Formula]:
+    return [given("project of 4 rows", "m44", jali.gauge.groups.project, "m44 regular")]
 
 
 def _definite() -> list[Formula]:
@@ -391,7 +424,12 @@ def _definite() -> list[Formula]:
     found += [
         given("solve for columns", "m32", lambda h, m: h.solve(m), "h3 definite", "m32"),
         given("solve with a Hermitian part", "v3", lambda m, v: m.hermitian().solve(v), "m33 regular", "v3"),
-        given("real cholesky", "w22", lambda m: (m * m.transpose() + jali.identity(2)).hermitian().cholesky(), "w22"),
+        given(
+            "real cholesky",
+            "w22",
+            lambda m: (m * m.transpose() + jali.identity(2)).hermitian().cholesky(),
+            "w22",
+        ),
         given("real solve", "x2", lambda m, x: m.hermitian().solve(x), "w22 regular", "x2"),
         given("real log_det", "r", lambda m: m.hermitian().log_det(), "w33 regular"),
     ]
@@ -406,8 +444,11 @@ GROUPS: dict[str, Callable[[], list[Formula]]] = {
     "matrices": _matrices,
     "exponentials": _exponentials,
     "projections": _projections,
+    "polar": _polar,
+    "polar of four rows": _polar_of_four_rows,
     "definite": _definite,
 }
+
 
 def computing(formulas: list[tuple[Any, list[int]]]) -> Any:
     """A site function that computes formulas, each of its own inputs."""
@@ -502,10 +543,13 @@ def report(names: list[str], deviations: list[float], bound: float) -> None:
     assert not wrong, "; ".join(wrong)
 
 
-BOTH = pytest.mark.parametrize("name", GROUPS)
+LONG = ("polar of four rows",)  # its kernels take half a minute to compile
+GROUP = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in GROUPS]
+)
 
 
-@BOTH
+@GROUP
 def test_tangents_are_what_differences_tend_to(name: str) -> None:
     group = together(name)
     wanted = difference(lambda size: group.computed(points=group.moved(size)))
@@ -519,7 +563,7 @@ def test_tangents_are_what_differences_tend_to(name: str) -> None:
     report(names, [deviation(f, w) for f, w in zip(found, wanted, strict=True)], 1e-9)
 
 
-@BOTH
+@GROUP
 def test_pullbacks_are_adjoint_to_tangents(name: str) -> None:
     group = together(name)
     pushed, pulled, at = group.tangents(), group.gradients(), group.computed()
@@ -537,7 +581,7 @@ def test_pullbacks_are_adjoint_to_tangents(name: str) -> None:
     report([formula.name for formula in group.formulas], deviations, 1e-12)
 
 
-@BOTH
+@GROUP
 @pytest.mark.parametrize("of", ["tangents", "gradients"])
 def test_derivatives_of_single_precision_are_those_of_double(name: str, of: str) -> None:
     group = together(name)
@@ -548,7 +592,7 @@ def test_derivatives_of_single_precision_are_those_of_double(name: str, of: str)
     report(names, [deviation(f, w) for f, w in zip(found, wanted, strict=True)], 1e-4)
 
 
-@BOTH
+@GROUP
 def test_second_derivatives_are_what_differences_of_first_ones_tend_to(name: str) -> None:
     group = together(name)
     wanted = difference(lambda size: group.gradients(points=group.moved(size)))
@@ -576,7 +620,7 @@ def test_derivatives_of_exponentials_are_those_of_scipy() -> None:
         if group.takes[j].codec == "algebra":
             wanted = in_algebra(wanted) / 2
         deviations += [deviation(pushed[k], frechet(a, change)), deviation(pulled[j], wanted)]
-    assert len(names) > 40
+    assert len(names) == 14
     report(names, deviations, 2e-14)
 
 
@@ -591,11 +635,12 @@ TESTED_ELSEWHERE = {
 def test_every_operation_that_has_a_derivative_is_in_a_formula() -> None:
     met = set()
     for name in GROUPS:
+        if name in LONG:
+            continue
         group, lattice = together(name), Lattice(*EXTENTS)
         arguments = fields(lattice, group.takes), fields(lattice, group.gives)
         for traced, _ in group.function.stages(*arguments):
-            stores = [store for program in traced.programs for store in program.stores]
-            for node in reachable([store.value for store in stores]):
+            for node in reachable([store.value for program in traced.programs for store in program.effects]):
                 met.add(node.op)
                 if elementary.call.made(node):
                     met.add(f"{node.attrs[0]} of {node.args[0].type.kind} numbers")
