@@ -84,11 +84,15 @@ def compare(name: str, call, other, lattice, rounds: int, aim: float, repeat: in
 def against_bytes(name: str, function, arguments, seconds: float, rate: float, forward=None) -> None:
     """Prints the time beside that of the compulsory bytes, and flops beside those of the forward function."""
     report = jali.inspect(function, *arguments)
-    lattice = next(f.lattice for f in arguments[0]) if isinstance(arguments[0], list) else arguments[0].lattice
+    lattice = (
+        next(f.lattice for f in arguments[0]) if isinstance(arguments[0], list) else arguments[0].lattice
+    )
     least = report.bytes_least * lattice.volume / rate
     flops = "" if forward is None else f", flops {report.flops / forward:.2f} times the forward ones"
     kernels = len(report.kernels) or 1
-    print(f"  {'':34s} {name}: {seconds / least:.2f} times its compulsory bytes' time, {kernels} kernels{flops}")
+    print(
+        f"  {'':34s} {name}: {seconds / least:.2f} times its compulsory bytes' time, {kernels} kernels{flops}"
+    )
 
 
 def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -> None:
@@ -120,7 +124,13 @@ def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -
     x, z = (Field(lattice, Complex(), precision=precision) for _ in range(2))
     A = jali.adjoint(stencil, of="x")
     compare(
-        "adjoint of a stencil", lambda: A(x, z, 0.5), lambda: stencil(z, x, 0.5), lattice, rounds, 1.05, repeat
+        "adjoint of a stencil",
+        lambda: A(x, z, 0.5),
+        lambda: stencil(z, x, 0.5),
+        lattice,
+        rounds,
+        1.05,
+        repeat,
     )
     g = jali.gradient(pseudofermion, of="U")
     seconds = compare(
@@ -151,7 +161,13 @@ def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -
             back(dU, c, U, 0.1, mu)
 
     compare(
-        "a stout level, forth and back", level, force, lattice, rounds, 7 if precision == "float64" else 5, repeat
+        "a stout level, forth and back",
+        level,
+        force,
+        lattice,
+        rounds,
+        7 if precision == "float64" else 5,
+        repeat,
     )
 
     def smeared_force():
@@ -190,7 +206,9 @@ def steps_rows(device: str, extents, steps: int, rounds: int) -> None:
     found, peak = gradient()
     again, small = gradient(peak / 10)
     same = np.array_equal(found[...], again[...])
-    print(f"  {steps} steps on {lattice.extents}: kept {peak / 1e6:.1f} MB, {small / 1e6:.1f} MB; the same bits: {same}")
+    print(
+        f"  {steps} steps on {lattice.extents}: kept {peak / 1e6:.1f} MB, {small / 1e6:.1f} MB; the same bits: {same}"
+    )
     compare("gradient, all kept", gradient, forward, lattice, rounds, 3.5)
     compare("gradient, a tenth of the memory", lambda: gradient(peak / 10), forward, lattice, rounds, 5)
 
@@ -213,7 +231,9 @@ def main() -> None:
         for precision in options.precisions.split(","):
             print(f"{extent}^4, {precision}")
             gauge_rows(lattice, precision, options.rounds, rate, 1 if options.device == "cpu" else 20)
-    steps_rows(options.device, tuple(map(int, options.plane.split(","))), options.steps, max(options.rounds // 4, 3))
+    steps_rows(
+        options.device, tuple(map(int, options.plane.split(","))), options.steps, max(options.rounds // 4, 3)
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ parser.add_argument("--size", type=int, default=96, help="of the picture, whose 
 parser.add_argument("--noise", type=float, default=0.003, help="of a site")
 options = parser.parse_args()
 
-TRAIL = 12
+TRAIL = 8
 TERMS = [(k, m, c) for k in range(TRAIL) for m, c in ((-1, 0.25), (0, 0.5), (1, 0.25))]
 
 
@@ -53,7 +53,7 @@ lattice = jali.Lattice(n, n)
 x, y, image, noise = (lattice.field(jali.Real(), boundary="open") for _ in range(4))  # dark beyond the edges
 length = lattice.field(jali.Real())
 i, j = np.meshgrid(*2 * [np.linspace(-1, 1, n)], indexing="ij")
-length[...] = 3 + i * j + j
+length[...] = 2 + (i * j + j) / 2
 image[...] = 0.8 * (np.hypot(i + 0.35, j + 0.4) < 0.35) + 0.9 * (abs(j - 0.5) < 0.3) * (np.floor(6 * i) % 2)
 rng = np.random.default_rng(1)
 noise[...] = options.noise * rng.normal(size=image.shape)

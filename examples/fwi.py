@@ -19,7 +19,7 @@ parser.add_argument(
     "--extents", type=int, nargs=2, default=[90, 60], help="of a row, and from the surface down"
 )
 parser.add_argument("--steps", type=int, default=1000, help="of the gradient that is tested")
-parser.add_argument("--iterations", type=int, default=12, help="of the inversion")
+parser.add_argument("--iterations", type=int, default=20, help="of the inversion")
 options = parser.parse_args()
 
 ROW, SPONGE = 2, 15  # of sources and receivers; sites at an edge that damp
@@ -49,10 +49,8 @@ def difference(X, u, data, total):
 
 def waves(speed, steps, loop=range):
     """The waves of all sources after each step."""
-    u = speed.like(boundary="open")
+    u = speed.like(boundary="open", batch=len(sources))
     old = u.like()
-    u.assign(old)  # so that a tape knows both before the loop
-    old.assign(u)
     for n in loop(steps):
         t = 0.06 * n - 2.0
         step(u, old, speed, (1 - 2 * t * t) * np.exp(-t * t), sources)
@@ -66,16 +64,16 @@ def misfit(speed, data, loop=range):
 
 
 def gradient(speed, data, memory=None):
-    """The misfit, its gradient with respect to a speed that all sources share, and the tape."""
+    """The misfit, its gradient with respect to the speed, and the tape."""
     with jali.Tape(speed, memory=memory) as tape:
         found = misfit(speed, data, tape.steps)
     (g,) = tape.gradient(found)
-    return found.value, g[...].sum(axis=-1), tape
+    return found.value, g[...], tape
 
 
 def speed_of(values):
-    speed = lattice.field(jali.Real(), batch=len(sources))
-    speed[...] = values[..., None]
+    speed = lattice.field(jali.Real())
+    speed[...] = values
     return speed
 
 

@@ -201,9 +201,6 @@ def sine(X: Any, r: Any, z: Any, total: Any) -> None:
     total += jali.exp(r[X]) * z[X + X.directions()[0]].imag
 
 
-@pytest.mark.xfail(
-    raises=jali.TraceError, reason="the derivative is refused though the function is not", strict=True
-)
 def test_functions_of_fields_that_change_sign_at_an_edge() -> None:
     lattice = Lattice(4, 6)
     given = made(lattice, [Real(), Complex()], boundary={0: "antiperiodic"})

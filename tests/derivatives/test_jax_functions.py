@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+if os.environ.get("JALI_DEVICE", "cpu") != "cpu":
+    pytest.skip("arrays of the host are fields of the host", allow_module_level=True)
 
 import jax
 import jax.numpy as jnp

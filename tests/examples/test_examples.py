@@ -16,6 +16,7 @@ from jali.cli.main import main
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONG = (
+    "fwi",
     "gradient_flow",
     "ising",
     "momentum_correlator",
@@ -36,10 +37,12 @@ LONG = (
 
 # What a run must print beside ending with status 0, which the example's own check against the exact result decides.
 EXPECTED = {
+    "adjoint": r"A' y written by hand differs by \de[+-]\d\d\n.*\nerror of the picture: 0\.[34]\d+, after \d+ iterations of LSQR 0\.0\d+",
     "convergence": r"even-odd +\d+ applications .*\nCGNR in 16 bits +5\d\d applications  residual \d\.\de-1[12]",
     "dirac_operator": r"asymmetric +2\d iterations.*\nsymmetric +2\d iterations",
     "eigenvalues": r"(.*chirality -1\.00.*\n){5}.*\n1 modes of chirality -1 cross zero; the charge of the links is 0\.95",
     "free_pion": r"staggered +C\(1\.\.4\) = 0\.487732 .* \d\.\de-1[3-7]",
+    "fwi": r"the same bits\n.* to the power (1\.9|2\.0)\d\n(.*\n)+error of the speed: 0\.[4-7]\d+",
     "gradient_flow": r"t0 / a\^2 = 1\.\d+",
     "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
     "ising": r"beta 0\.44\d+",
@@ -62,7 +65,11 @@ EXPECTED = {
 
 
 # What takes too long for the short run: it has fewer sweeps there, or an ensemble of its own.
-SHORTER = {"potts": ("--sweeps", "5000"), "pion_from_ensemble": ()}
+SHORTER = {
+    "potts": ("--sweeps", "5000"),
+    "pion_from_ensemble": (),
+    "fwi": ("--extents", "36", "28", "--steps", "120", "--iterations", "3"),
+}
 FEW_CONFIGURATIONS = ("extents=2,2,2,8", "thermalisation=6", "sweeps=12", "save_every=2")
 
 

@@ -182,9 +182,7 @@ def pulled_back(
 # ---- forwards ------------------------------------------------------------------------------------------
 
 
-def pushed_forward(
-    nodes: Builder, roots: Sequence[Node], changes: Mapping[int, Node]
-) -> dict[int, Node]:
+def pushed_forward(nodes: Builder, roots: Sequence[Node], changes: Mapping[int, Node]) -> dict[int, Node]:
     """The changes of all values that change, by their numbers, for those of leaves. Raises TraceError at the line of an operation that has
     no derivative."""
     found = dict(changes)
@@ -275,7 +273,7 @@ def check_linear(
         if of_complex and degree[node.number] == PARTS and node.type.kind == "complex":
             raise _error(
                 node,
-                f"this is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner=\"real\" takes "
+                f'this is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner="real" takes '
                 "the real part of that",
             )
     for value, what in roots:
@@ -283,22 +281,30 @@ def check_linear(
         if not found:
             if is_zero(value):
                 continue
-            raise _error(value, f"{what} does not depend on {names}: the function is linear but for a constant")
+            raise _error(
+                value, f"{what} does not depend on {names}: the function is linear but for a constant"
+            )
         if of_complex and found == -1 and value.type.kind == "complex":
             raise _error(
                 value,
-                f"{what} is linear in the conjugate of {names}, so it has no adjoint under sum conj(a) b; inner=\"real\" takes the real "
+                f'{what} is linear in the conjugate of {names}, so it has no adjoint under sum conj(a) b; inner="real" takes the real '
                 "part of that",
             )
         if of_complex and found == PARTS and any(leaf.type.kind == "complex" for leaf in leaves):
             raise _error(
                 value,
-                f"{what} is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner=\"real\" takes "
+                f'{what} is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner="real" takes '
                 "the real part of that",
             )
 
 
-_WORDS = {"mul": "product", "matmul": "product", "div": "quotient", "call": "function", "retrace_mul": "trace of a product"}
+_WORDS = {
+    "mul": "product",
+    "matmul": "product",
+    "div": "quotient",
+    "call": "function",
+    "retrace_mul": "trace of a product",
+}
 
 
 def _word(node: Node) -> str:
@@ -359,7 +365,8 @@ def _powered(factor: complex | None, degree: int) -> complex | None:
 
 
 def vanishes(node: Node, of_leaf: Callable[[Node], bool], known: dict[int, bool]) -> bool:
-    """Whether a value is zero wherever the leaves that `of_leaf` names are: each of its terms has one of them as a factor."""
+    """Whether a value is zero wherever the leaves that `of_leaf` names are: each of its terms has one of them as a factor, and none of
+    these goes through a function that may be infinite there."""
     for one in reachable([node]):
         if one.number in known:
             continue
@@ -375,4 +382,16 @@ def vanishes(node: Node, of_leaf: Callable[[Node], bool], known: dict[int, bool]
             known[one.number] = all(f for f, degree in zip(of, own, strict=True) if degree)
         else:
             known[one.number] = any(f for f, degree in zip(of, own, strict=True) if degree)
-    return known[node.number]
+    return known[node.number] and not _is_fragile(node)
+
+
+def _is_fragile(node: Node) -> bool:
+    """Whether something is divided by a value that is read, or a function is taken of it."""
+    for one in reachable([node]):
+        operation = described(one)
+        own = operation.linear and operation.linear(one)
+        degrees = [0] * len(one.args) if own is None else own
+        for a, degree in zip(one.args, degrees, strict=True):
+            if not degree and one.args and any(described(leaf).reads for leaf in reachable([a])):
+                return True
+    return False

@@ -20,7 +20,12 @@ from jali.errors import TraceError
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LANGUAGE = tuple(
     _PACKAGE + part
-    for part in ("codegen" + os.sep, "lattice" + os.sep, "derivatives" + os.sep, os.path.join("fermions", "spin.py"))
+    for part in (
+        "codegen" + os.sep,
+        "lattice" + os.sep,
+        "derivatives" + os.sep,
+        os.path.join("fermions", "spin.py"),
+    )
 )
 _TRACING = _PACKAGE + os.path.join("codegen", "trace.py")
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

@@ -70,7 +70,9 @@ def trace_function(
     function, where another one runs it. Raises TraceError."""
     COUNTS["traced"].count(found=False)
     programs, guards = trace_with_guards(
-        watched or function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
+        watched or function,
+        list(statics),
+        lambda: trace(function, arguments, names, ndim, precision, outside),
     )
     programs = rewritten_trace(programs)
     COUNTS["rewritten"].count(found=False)

@@ -8,6 +8,7 @@ like any other: it is compiled, has its halo items, is tuned, recorded in graphs
 from __future__ import annotations
 
 import collections
+import copy
 import inspect
 import threading
 import weakref
@@ -32,17 +33,19 @@ from jali.derivatives.inlined import Inlined, Term, fields_in, inlined
 from jali.derivatives.kept_values import CHOICES, Kept, element_of, values_to_keep
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
-from jali.lattice.arguments import common_precision, fields_of
+from jali.lattice.arguments import common_precision, fields_of, randoms_of
 from jali.lattice.domain import ALL, PARITIES, Domain
 from jali.lattice.field import Field
+from jali.lattice.random import Random
 from jali.lattice.sites import SiteFunction
-
 
 Part = tuple[SiteFunction, Domain, tuple[Any, ...]]
 """A function of a call that is several, where it runs, and what it takes besides the call's arguments."""
 
 
 _EVERY = object()  # all batches
+MOST_FLOPS = 4000
+"""Of a kernel that gathers several fields; where it were more, each has its own."""
 MOST_SEQUENCES = 256
 """Calls that are several which a derived function remembers."""
 
@@ -74,6 +77,7 @@ class Derivation:
     neighbours: str = ""
     kept: tuple[Kept, ...] = ()
     keeps: bool = False
+    only: int = -1  # which of the fields is set, of those that have kernels of their own; -1: all
 
     def changes(self, base: SiteFunction) -> list[str]:
         """Parameters in front: one for each that is named."""
@@ -106,7 +110,7 @@ class DerivedFunction(SiteFunction):
         self.parameters = names
         self._only_by_place = set()
         self.source = base.source
-        self._apart: dict[Any, tuple[Kept, ...]] = {}  # what is kept, for arguments of some types
+        self._apart: dict[Any, KeptApartError | TargetsApartError] = {}  # for arguments of some types
         self._sequences: collections.deque[Any] = collections.deque()  # keys of calls that are several
 
     def __repr__(self) -> str:
@@ -140,18 +144,24 @@ class DerivedFunction(SiteFunction):
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
     ) -> Any:
         plan = self.derivation
-        if plan.kind in ("tangent", "conjugate") or plan.kept:
+        if plan.kind in ("tangent", "conjugate") or plan.keeps or plan.only >= 0:
             return super()._bind(domain, arguments, lattice, sums, key)
-        ran = ALL if plan.over is not ALL else self._ran_over(domain, arguments)
+        ran = ALL if plan.over is not ALL or plan.kept else self._ran_over(domain, arguments)
         batches = {one.batch for one in self._targets(arguments)}
         if len(batches) > 1:  # a kernel writes members, or what they share
-            return self._remembered([(self, domain, (), batch) for batch in batches], arguments, domain, lattice, key)
+            return self._remembered(
+                [(self, domain, (), batch) for batch in batches], arguments, domain, lattice, key
+            )
         try:
             if ran is ALL:
                 return super()._bind(domain, arguments, lattice, sums, key)
             parts = self._parts(ran, arguments)
-        except KeptApart as apart:
+        except KeptApartError as apart:
+            if plan.kept:
+                raise
             parts = self._with_kept(apart.kept, arguments, domain)
+        except TargetsApartError as apart:
+            parts = [(self._over(replace(plan, only=k)), domain, ()) for k in range(apart.count)]
         return self._remembered([(*part, _EVERY) for part in parts], arguments, domain, lattice, key)
 
     def _targets(self, arguments: tuple[Any, ...]) -> list[Field]:
@@ -180,7 +190,7 @@ class DerivedFunction(SiteFunction):
         self, parts: list[Any], arguments: tuple[Any, ...], domain: Domain, lattice: Any, key: Any
     ) -> Any:
         """A call that is several, for the calls with these arguments to come."""
-        sequence = Sequence_(self, parts, domain, lattice)
+        sequence = CallSequence(self, parts, domain, lattice)
         if key is None:
             return sequence.bound_to(arguments)
         while len(self._sequences) >= MOST_SEQUENCES:
@@ -203,15 +213,15 @@ class DerivedFunction(SiteFunction):
     def _traced(self, *arguments: Any) -> Any:
         key = self._key_of_types(*arguments)
         if key in self._apart:
-            raise KeptApart(self._apart[key])
+            raise self._apart[key]
         before = getattr(_under_way, "plan", None)
         _under_way.plan = self.base, self.derivation
         try:
             return super()._traced(*arguments)
-        except KeptApart as apart:
+        except (KeptApartError, TargetsApartError) as apart:
             if len(self._apart) >= MOST_SEQUENCES:
                 self._apart.clear()
-            self._apart[key] = apart.kept
+            self._apart[key] = apart.with_traceback(None)
             raise
         finally:
             _under_way.plan = before
@@ -237,19 +247,27 @@ class DerivedFunction(SiteFunction):
         if ran.colouring is None and not closed and one_lattice:
             colours = {f.over for f in targets}
             parts = [part for part in PARITIES if ALL in colours or part in colours]
-            return [
-                (self._over(replace(self.derivation, over=ran, part=part)), part, ()) for part in parts
-            ]
-        there = next((f.lattice for f in fields_of([arguments[self.parameters.index(n)] for n in self.base.parameters if n in self.parameters])), lattice)
-        return [
-            (self._over(replace(self.derivation, over=ran, masked=True)), ALL, (_mask(there, ran),))
-        ]
+            return [(self._over(replace(self.derivation, over=ran, part=part)), part, ()) for part in parts]
+        there = next(
+            (
+                f.lattice
+                for f in fields_of(
+                    [
+                        arguments[self.parameters.index(n)]
+                        for n in self.base.parameters
+                        if n in self.parameters
+                    ]
+                )
+            ),
+            lattice,
+        )
+        return [(self._over(replace(self.derivation, over=ran, masked=True)), ALL, (_mask(there, ran),))]
 
     def _over(self, derivation: Derivation) -> SiteFunction:
         return derived(self.base, derivation)
 
 
-class KeptApart(TraceError):
+class KeptApartError(TraceError):
     """Values are to be kept by a kernel that runs before."""
 
     def __init__(self, kept: tuple[Kept, ...]):
@@ -257,7 +275,15 @@ class KeptApart(TraceError):
         self.kept = kept
 
 
-class Sequence_:
+class TargetsApartError(TraceError):
+    """Each field that is gathered has a kernel of its own: together they need more registers than there are."""
+
+    def __init__(self, count: int):
+        super().__init__("")
+        self.count = count
+
+
+class CallSequence:
     """A call of a derived function that is several calls, one behind the other; it stands where a `BoundCall` does."""
 
     def __init__(self, whole: DerivedFunction, parts: Sequence[Any], domain: Domain, lattice: Any):
@@ -280,10 +306,14 @@ class Sequence_:
 
     def run(self, arguments: tuple[Any, ...]) -> None:
         """Runs all parts."""
+        sources = list(randoms_of(arguments))
         try:
             for function, domain, given in self.calls(arguments):
-                function.run(domain, given, self.lattice)
-        except KeptApart:  # what the function sees has changed, and so has what is kept
+                own = _with_copies(given) if sources else given  # all parts draw the same numbers
+                function.run(domain, own, self.lattice)
+            for source in {id(one): one for one in sources}.values():
+                source.next_call()
+        except KeptApartError:  # what the function sees has changed, and so has what is kept
             self.whole._apart.clear()
             self.whole._latest.clear()
             self.whole.run(self.domain, arguments, self.lattice)
@@ -293,15 +323,28 @@ class Sequence_:
         return BoundSequence(self, arguments)
 
 
+def _with_copies(arguments: Any) -> Any:
+    """Arguments with copies of the sources of random numbers."""
+    return tuple(
+        copy.copy(one)
+        if isinstance(one, Random)
+        else list(_with_copies(one))
+        if isinstance(one, list | tuple)
+        else one
+        for one in arguments
+    )
+
+
 class BoundSequence:
     """What a `BoundCall` says of itself, of all parts of a sequence."""
 
-    def __init__(self, sequence: Sequence_, arguments: tuple[Any, ...]):
+    def __init__(self, sequence: CallSequence, arguments: tuple[Any, ...]):
         self.run = sequence.run
         lattice = sequence.lattice
         self.guards = sequence
         self._bound = [
-            function._bind(domain, given, lattice, None) for function, domain, given in sequence.calls(arguments)
+            function._bind(domain, given, lattice, None)
+            for function, domain, given in sequence.calls(arguments)
         ]
 
     @property
@@ -323,7 +366,7 @@ def _scratch(lattice: Any, kept: Kept, number: int, precision: str) -> Field:
     known = _scratch_fields.setdefault(lattice, {})
     key = (kept, number, precision)
     if key not in known:
-        words = {1: "periodic", -1: "antiperiodic", None: "open"}
+        words: dict[Any, Any] = {1: "periodic", -1: "antiperiodic", None: "open"}
         boundary = [words.get(factor, factor) for factor in kept.factors]
         with graph_recorder.suspended():
             known[key] = Field(
@@ -393,7 +436,9 @@ def _named(function: SiteFunction, of: Any, what: str) -> tuple[str, ...]:
                 f"jali.{what}: of= names parameters of {function.__name__} ({', '.join(function.parameters)}), not {value_shown(name)}"
             )
     if not names or len(set(names)) < len(names):
-        raise ParameterError(f"jali.{what}: of= names one parameter of {function.__name__} or several, each once")
+        raise ParameterError(
+            f"jali.{what}: of= names one parameter of {function.__name__} or several, each once"
+        )
     return names
 
 
@@ -545,7 +590,9 @@ def _cotangent(trace: Trace, symbol: FieldSymbol, offset: tuple[int, ...], as_gr
     return node
 
 
-def _refuse_rewritten(base: SiteFunction, found: Inlined, trace: Trace, apart: set[int], roots: Sequence[Node]) -> None:
+def _refuse_rewritten(
+    base: SiteFunction, found: Inlined, trace: Trace, apart: set[int], roots: Sequence[Node]
+) -> None:
     """Raises TraceError where the function reads what it writes, and its parameter stands for the cotangent."""
     written = {store.slot for store in found.stores} - apart
     for node in _loads(roots, written):
@@ -598,13 +645,26 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
             fields = fields_in(given["kept values"]) if plan.kept else []
             if _kept(plan, trace, gatherer, gathered, keep, fields):
                 return
-        for (name, _, _), (target, there, contributions) in zip(pairs, gathered, strict=True):
-            total = gatherer.total(there.slot, contributions, there.element.type, keep, mask)
-            if plan.turned:
-                total = arithmetic.conj(nodes, total)
-            _set(trace, target, there, total, linear, name in plan.adds)
+        totals = [
+            gatherer.total(there.slot, contributions, there.element.type, keep, mask)
+            if plan.only in (-1, k)
+            else None
+            for k, (_, there, contributions) in enumerate(gathered)
+        ]
+        alone = getattr(_under_way, "plan", None) == (base, plan)
+        if alone and plan.only < 0 and len(totals) > 1 and _flops(totals) > MOST_FLOPS:
+            raise TargetsApartError(len(totals))
+        for (name, _, _), (target, there, _), total in zip(pairs, gathered, totals, strict=True):
+            if total is not None:
+                total = arithmetic.conj(nodes, total) if plan.turned else total
+                _set(trace, target, there, total, linear, name in plan.adds)
 
     return gather
+
+
+def _flops(values: Sequence[Node | None]) -> int:
+    """Of one site."""
+    return sum(described(node).flops(node) for node in reachable([one for one in values if one is not None]))
 
 
 def _kept(
@@ -615,10 +675,14 @@ def _kept(
     keep: Any,
     fields: list[FieldSymbol],
 ) -> bool:
-    """Decides what is kept: writes it, and then this is all that is done, or has it read. Raises KeptApart where fields for it are missing."""
+    """Decides what is kept: writes it, and then this is all that is done, or has it read. Raises KeptApartError where fields for it are missing."""
     wanted = [one for _, _, some in gathered for one in gatherer.wanted(some, keep)]
     open_in = [
-        {bool(factors) and factors[d] is None for _, there, _ in gathered for factors in [trace.slots[there.slot].factors]}
+        {
+            bool(factors) and factors[d] is None
+            for _, there, _ in gathered
+            for factors in [trace.slots[there.slot].factors]
+        }
         for d in range(trace.ndim)
     ]
     if any(len(each) > 1 for each in open_in):
@@ -633,7 +697,7 @@ def _kept(
     values = values_to_keep(wanted, word, possible, plan.neighbours)
     kept = tuple(Kept(element_of(node), gatherer.factors_of_value(node, is_open) or ()) for node in values)
     if kept != plan.kept:
-        raise KeptApart(kept)
+        raise KeptApartError(kept)
     if plan.keeps:
         for node, field in zip(values, fields, strict=True):
             trace.store(field.slot, (0,) * trace.ndim, node)
@@ -867,7 +931,9 @@ def _read_change(trace: Trace, load: Node, change: FieldSymbol) -> Node:
     if is_group(own) and change.element.codec == "algebra":
         return matrices.matmul(nodes, node, load)
     if node.type != load.type:
-        raise TraceError(f"the change of {own} is a field like it, not of {change.element}\n  at {load.where}")
+        raise TraceError(
+            f"the change of {own} is a field like it, not of {change.element}\n  at {load.where}"
+        )
     return node
 
 
@@ -898,4 +964,3 @@ _BODIES: dict[str, Callable[[SiteFunction, Derivation, tuple[str, ...]], Callabl
     "tangent": _forward,
     "conjugate": _conjugated,
 }
-

@@ -7,6 +7,7 @@ factors of boundaries are turned around, outside of an open one there is no x, b
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.derivatives import Scaled, factor_of, scaled, vanishes
-from jali.codegen.ir import Node, offset_text
+from jali.codegen.ir import Node
 from jali.codegen.language import arithmetic, choices, conversions, integers, leaves
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable, rebuild
@@ -59,6 +60,7 @@ class Gatherer:
     factors: dict[int, dict[int, complex | None]] = field(default_factory=dict)  # by direction, known ones
     vanishing: dict[int, dict[int, bool]] = field(default_factory=dict)
     moved: dict[Any, dict[int, Node]] = field(default_factory=dict)
+    drawn: dict[str, Offset] = field(default_factory=dict)  # where random numbers are drawn
     kept: dict[int, int] = field(default_factory=dict)  # slots of fields by the values that are kept in them
 
     @property
@@ -75,11 +77,10 @@ class Gatherer:
         """The factors of the boundary of a field that keeps a value; None where no boundary has its."""
         found: list[complex | None] = []
         for d, is_open in enumerate(open_in):
-            if is_open:
+            if is_open and vanishes(node, self._outside(d), self.vanishing.setdefault(d, {})):
                 found.append(None)
                 continue
-            known = self.factors.setdefault(d, {})
-            own = factor_of(node, lambda one, d=d: self._factor_of_leaf(one, d), known)
+            own = self._factor(node, d)
             if own is None or (node.type.kind == "real" and own not in (1, -1)):
                 return None
             found.append(own)
@@ -90,7 +91,9 @@ class Gatherer:
     ) -> Node:
         """The sum of contributions to a field at the site that gathers, of those offsets that are kept. `mask(moved)` limits a value that
         has been moved to the sites that took part; None: all did."""
-        found: dict[Node, list[tuple[int, ...]]] = {}  # where a site of a block gets it from the positions there
+        found: dict[
+            Node, list[tuple[int, ...]]
+        ] = {}  # where a site of a block gets it from the positions there
         sums: dict[int, Scaled] = {}  # by their numbers in front
         nodes = self.nodes
 
@@ -104,7 +107,7 @@ class Gatherer:
                 continue
             for axes in self._ways(one.offset):
                 value = self._moved_value(slot, one, axes)
-                value = value if mask is None else mask(value, lambda node, axes=axes: self._move(node, axes))
+                value = value if mask is None else mask(value, functools.partial(self._move, axes=axes))
                 if leaves.is_zero(value):
                     continue
                 if any(axis.finer > 1 for axis in axes):
@@ -125,7 +128,7 @@ class Gatherer:
     def _ways(self, offset: Offset) -> list[tuple[_Axis, ...]]:
         if self.loop is None:
             return [tuple(_Axis(o) for o in offset)]
-        each = []
+        each: list[list[_Axis]] = []
         for o, c, f in zip(offset, self.loop.coarser, self.loop.finer, strict=True):
             if f > 1:  # x is on the finer lattice: a block of them
                 each.append([_Axis(o, coarser=f, inside=b) for b in range(f)])
@@ -138,7 +141,8 @@ class Gatherer:
     def _at_positions(self, value: Node, positions: Sequence[tuple[int, ...]], type: Type) -> Node:
         """A value at those sites of a block alone."""
         assert self.loop is not None
-        nodes, counted = self.nodes, {}
+        nodes = self.nodes
+        counted: dict[tuple[int, ...], int] = {}
         for at in positions:
             counted[at] = counted.get(at, 0) + 1
         times = set(counted.values())
@@ -165,27 +169,70 @@ class Gatherer:
 
     def _moved_value(self, slot: int, one: Contribution, axes: tuple[_Axis, ...]) -> Node:
         """A contribution at the site that gathers, with the factors of boundaries."""
-        nodes, value = self.nodes, self._move(one.value, axes)
+        value = self._move(one.value, axes)
         factors = self.trace.slots[slot].factors
+        mixed: list[tuple[int, _Axis, complex]] = []
+        masks: list[tuple[int, _Axis]] = []
         for d, axis in enumerate(axes):
             if not axis.step:
                 continue
             if not factors or factors[d] is None:
                 leaf = self._outside(d)
                 if not vanishes(one.value, leaf, self.vanishing.setdefault(d, {})):
-                    value = self._inside_only(value, d, axis)
+                    masks.append((d, axis))
                 continue
-            own = factor_of(one.value, lambda node, d=d: self._factor_of_leaf(node, d), self.factors.setdefault(d, {}))
-            if own is None:
-                raise TraceError(
-                    f"what {self.trace.slots[slot].name} gets here adds up values of fields whose boundary conditions differ in direction "
-                    f"{d}, and is read at {offset_text(one.offset)}: give the fields one boundary, or read them in two site functions\n"
-                    f"  at {one.where}"
-                )
+            own = self._factor(one.value, d)
             wanted = factors[d]
-            if abs(wanted - own) > 1e-12:
+            assert wanted is not None
+            if own is None:
+                mixed.append((d, axis, wanted))
+            elif abs(wanted - own) > 1e-12:
                 value = self._corrected(value, d, axis, wanted * own.conjugate())
+        if mixed:
+            value = self._mixed(slot, one, axes, mixed)
+        for d, axis in masks:
+            value = self._inside_only(value, d, axis)
         return value
+
+    def _mixed(
+        self, slot: int, one: Contribution, axes: tuple[_Axis, ...], mixed: list[tuple[int, _Axis, complex]]
+    ) -> Node:
+        """A contribution in which fields of several boundaries meet, in no common factor: each is read without its factor of the way to the
+        site that reads."""
+        directions = {d for d, _, _ in mixed}
+        for d, axis in enumerate(axes):  # what has a common factor in other directions is treated alike
+            if axis.step and d not in directions:
+                own = self.trace.slots[slot].factors[d]
+                if own is not None and own != 1:
+                    mixed.append((d, axis, own))
+        plain = self._rule(axes)
+
+        def rule(nodes: Builder, node: Node, args: tuple[Node, ...]) -> Node | None:
+            moved = plain(nodes, node, args)
+            if not described(node).reads:
+                return moved
+            assert moved is not None
+            for d, axis, _ in mixed:
+                factors = self.trace.slots[node.attrs[0]].factors
+                if factors and factors[d] is None:
+                    raise TraceError(
+                        f"{self.trace.slots[node.attrs[0]].name} is open in direction {d}, where {self.trace.slots[slot].name} goes on, and what the "
+                        f"latter gets is read across the edge: give them one boundary\n  at {one.where}"
+                    )
+                if factors and factors[d] != 1:
+                    moved = self._corrected(moved, d, axis, complex(factors[d]).conjugate())
+            return moved
+
+        value = rebuild(self.nodes, [one.value], rule)[one.value.number]
+        for d, axis, wanted in mixed:
+            if wanted != 1:
+                value = self._corrected(value, d, axis, wanted)
+        return value
+
+    def _factor(self, node: Node, d: int) -> complex | None:
+        """The factor of a value in a direction."""
+        leaf = functools.partial(self._factor_of_leaf, direction=d)
+        return factor_of(node, leaf, self.factors.setdefault(d, {}))
 
     def _factor_of_leaf(self, node: Node, direction: int) -> complex | None:
         if not described(node).reads:
@@ -193,7 +240,9 @@ class Gatherer:
         factors = self.trace.slots[node.attrs[0]].factors
         if not factors:
             return 1
-        return factors[direction]  # none where it is open, though the field that gathers goes on around the edge
+        return factors[
+            direction
+        ]  # none where it is open, though the field that gathers goes on around the edge
 
     def _outside(self, direction: int) -> Callable[[Node], bool]:
         def leaf(node: Node) -> bool:
@@ -272,6 +321,11 @@ class Gatherer:
                 return nodes.copied(node, args, (slot, there, *node.attrs[2:]))
             if operation.shifted is None:
                 return None if plain else self._of_lattice(node, axes)
+            if operation.draws and self.drawn.setdefault("at", by) != by:
+                raise TraceError(
+                    "the derivative wants these random numbers at several sites, and a kernel draws those of one: write them to a field in another "
+                    f"site function\n  at {node.where}"
+                )
             if plain:
                 return nodes.copied(node, args, operation.shifted(node.attrs, by))
             found = self._of_lattice(node, axes)
@@ -291,7 +345,9 @@ class Gatherer:
             extent = leaves.extent(nodes, node.attrs[0])
             if axis.coarser > 1:
                 return arithmetic.mul(nodes, leaves.const(nodes, axis.coarser), extent)
-            return integers.floordiv(nodes, extent, leaves.const(nodes, axis.finer)) if axis.finer > 1 else None
+            return (
+                integers.floordiv(nodes, extent, leaves.const(nodes, axis.finer)) if axis.finer > 1 else None
+            )
         if leaves.coordinate.made(node):
             d, step = node.attrs
             axis = axes[d]
@@ -301,7 +357,9 @@ class Gatherer:
                 scaled = arithmetic.mul(nodes, leaves.const(nodes, axis.coarser), there)
                 return arithmetic.add(nodes, scaled, leaves.const(nodes, rest))
             there = leaves.coordinate(nodes, d, axis.finer * (step - axis.step))
-            return integers.floordiv(nodes, there, leaves.const(nodes, axis.finer)) if axis.finer > 1 else there
+            return (
+                integers.floordiv(nodes, there, leaves.const(nodes, axis.finer)) if axis.finer > 1 else there
+            )
         return None
 
     def _step(self, node: Node, axis: _Axis, d: int, p: int) -> int:
@@ -389,7 +447,8 @@ def number_of_member(trace: Trace, node: Node, k: int) -> int:
             elif leaves.is_constant(one):
                 known[one.number] = one.attrs[0]
             else:
-                compute = described(one).compute and described(one).compute(one)
+                of_node = described(one).compute
+                compute = None if of_node is None else of_node(one)
                 if compute is None or not one.args:
                     raise TraceError(
                         f"the member that is read here is named by an argument, and which members read it is not known while tracing\n  at {one.where}"
@@ -400,9 +459,7 @@ def number_of_member(trace: Trace, node: Node, k: int) -> int:
     return int(value(node))
 
 
-def turned_members(
-    trace: Trace, one: Contribution, batch: int, members: int
-) -> list[Node]:
+def turned_members(trace: Trace, one: Contribution, batch: int, members: int) -> list[Node]:
     """What member `X.member` of a field of `batch` members gets of a contribution to the member that `one.member` names, where the function
     computes `members` of its own (0: it is about none)."""
     nodes = trace.builder
@@ -441,5 +498,3 @@ def _chosen(nodes: Builder, here: Node, which: dict[int, int], batch: int) -> No
         equal = choices.equal(nodes, here, leaves.const(nodes, m))
         found = choices.where(nodes, equal, leaves.const(nodes, k), found)
     return found
-
-

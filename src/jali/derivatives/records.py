@@ -51,27 +51,66 @@ class Values(Protocol):
         ...
 
 
+class Pool:
+    """Fields that are used again: calls with fields that they have met before are bound already."""
+
+    def __init__(self) -> None:
+        self._free: dict[Any, list[Field]] = {}
+
+    @staticmethod
+    def _kind(one: Field) -> Any:
+        return one.lattice.serial, one.element, one.precision, one.format, one.boundary, one.over, one.batch
+
+    def take(self, one: Field, element: Element | None = None, name: str = "") -> Field:
+        """A field like this one, or of plain numbers of another element, with any values."""
+        if element is None:
+            kind = self._kind(one)
+        else:
+            kind = one.lattice.serial, element, one.precision, None, one.boundary, one.over, one.batch
+        free = self._free.get(kind)
+        if free:
+            return free.pop()
+        if element is not None:
+            return new_like(one, element, name)
+        with graph_recorder.suspended():
+            return one.like(name=name)
+
+    def give(self, one: Field, plain: bool = False) -> None:
+        """Takes a field back that nobody uses any more."""
+        kind = self._kind(one)
+        self._free.setdefault((*kind[:3], None, *kind[4:]) if plain else kind, []).append(one)
+
+
 class Cotangents:
     """The cotangents of fields, by their memory, at one moment of the way back."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.fields: dict[int, Field] = {}
+        self.pool = pool
 
     def get(self, one: Field) -> Field | None:
         """That of a field; of a view its members."""
         whole = self.fields.get(whole_of(one).serial)
         return whole if whole is None or one.view_of is None else members_like(whole, one)
 
-    def make(self, one: Field) -> Field:
-        """A new one, of zeros, for the memory of a field."""
+    def new(self, whole: Field, zero: bool = True) -> Field:
+        """A field for the cotangent of a memory, of zeros or of anything."""
+        found = self.pool.take(whole, cotangent_element(whole.element), f"cotangent of {whole.name}")
+        if zero:
+            _clear(found)
+        return found
+
+    def make(self, one: Field, zero: bool = True) -> Field:
+        """A new one for the memory of a field."""
         whole = whole_of(one)
-        element = cotangent_element(whole.element)
-        found = self.fields[whole.serial] = new_like(whole, element, f"cotangent of {whole.name}")
+        found = self.fields[whole.serial] = self.new(whole, zero or one.view_of is not None)
         return found
 
     def drop(self, one: Field) -> None:
         """Nothing depends any more on what a field held later."""
-        self.fields.pop(whole_of(one).serial, None)
+        gone = self.fields.pop(whole_of(one).serial, None)
+        if gone is not None:
+            self.pool.give(gone, plain=True)
 
 
 def members_like(whole: Field, view: Field) -> Field:
@@ -136,7 +175,11 @@ class Record:
         raise NotImplementedError
 
     def pull_back(
-        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        wanted: Callable[[Access], bool],
     ) -> None:
         """Takes the cotangents of what is written to what is read; `weights` are those of its sums, `wanted` says which reads have any."""
         raise NotImplementedError
@@ -169,7 +212,11 @@ class CallRecord(Record):
             self._call(self.function, [substituted(one, put) for one in self.arguments])
 
     def pull_back(
-        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        wanted: Callable[[Access], bool],
     ) -> None:
         sums = self._sums()
         has_weight = [k for k in range(len(sums)) if k in weights]
@@ -203,7 +250,9 @@ class CallRecord(Record):
         sums: list[str],
     ) -> None:
         in_place = {serial for serial in targets if serial in self.writes}
-        made: dict[int, Field] = {}  # cotangents of what is read and written, which take the place of those of what is written
+        made: dict[
+            int, Field
+        ] = {}  # cotangents of what is read and written, which take the place of those of what is written
         seen: set[int] = set()
         of: list[str] = []
         changes: list[Any] = []
@@ -219,20 +268,18 @@ class CallRecord(Record):
             if any(known):
                 adds.append(name)
 
-            def target(one: Field, mine: set[int] = mine) -> Any:
+            def target(one: Field, mine: set[int] = mine, zero: bool = any(known)) -> Any:
                 if one.serial not in mine:
                     return None
                 whole = whole_of(one)
                 if whole.serial in in_place:
                     if whole.serial not in made:
-                        made[whole.serial] = new_like(
-                            whole, cotangent_element(whole.element), f"cotangent of {whole.name}"
-                        )
+                        made[whole.serial] = cotangents.new(whole, zero or one.view_of is not None)
                     found = made[whole.serial]
                     return found if one.view_of is None else members_like(found, one)
                 existing = cotangents.get(one)
                 if existing is None:
-                    cotangents.make(one)
+                    cotangents.make(one, zero)
                     existing = cotangents.get(one)
                 return existing
 
@@ -292,12 +339,13 @@ class CallRecord(Record):
                     cotangents.fields[serial] = made[serial]
                 continue
             if access.full:
-                cotangents.fields.pop(serial)
+                cotangents.drop(access.one)
             else:
                 with_zeros(old, access.one, self.domain)
             if serial in made:
                 if serial in cotangents.fields:
                     add_to(cotangents.fields[serial], made[serial])
+                    cotangents.pool.give(made[serial], plain=True)
                 else:
                     cotangents.fields[serial] = made[serial]
 
@@ -343,7 +391,11 @@ class CopyRecord(Record):
         put(self.target)._assign(put(self.source), self.partly)
 
     def pull_back(
-        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        wanted: Callable[[Access], bool],
     ) -> None:
         arrived = cotangents.get(self.target)
         if arrived is None:
@@ -382,7 +434,11 @@ class RuleRecord(Record):
         self.again(put)
 
     def pull_back(
-        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        wanted: Callable[[Access], bool],
     ) -> None:
         arrived = cotangents.get(self.target)
         if arrived is None:
@@ -426,7 +482,11 @@ class SolutionRecord(Record):
         )
 
     def pull_back(
-        self, values: Values, cotangents: Cotangents, weights: Mapping[int, Any], wanted: Callable[[Access], bool]
+        self,
+        values: Values,
+        cotangents: Cotangents,
+        weights: Mapping[int, Any],
+        wanted: Callable[[Access], bool],
     ) -> None:
         arrived = cotangents.get(self.target)
         if arrived is None:
@@ -460,8 +520,9 @@ class SolutionRecord(Record):
 
 
 def size_of(one: Field) -> int:
-    """The bytes of a field's sites on this rank."""
-    sites = math.prod(one.lattice.local_extents)
+    """The bytes of a field's sites on the rank that has most: ranks decide alike."""
+    partition, ranks = one.lattice.partition, range(one.lattice.communicator.size)
+    sites = max(math.prod(partition.extents(rank)) for rank in ranks)
     if one.over is not ALL:
         sites = (sites + 1) // 2
     return int(sites * one.stored.site_bytes * (one.members_in_memory or 1))

@@ -81,7 +81,8 @@ class Steps:
         """What a record reads, before it overwrites anything."""
         values = {(serial, access.number) for serial, access in record.reads.items()}
         if self.state != "running":
-            self.outside |= values
+            if record.active or self.state == "ended":
+                self.outside |= values
             return
         self.reads[-1] |= values
         for c, since in self.checkpoints.items():
@@ -110,7 +111,8 @@ class Steps:
             return True
         serial, number = value
         return any(
-            value in since and self.numbers[c].get(serial, 0) == number for c, since in self.checkpoints.items()
+            value in since and self.numbers[c].get(serial, 0) == number
+            for c, since in self.checkpoints.items()
         )
 
     def _is_last(self) -> bool:
@@ -137,7 +139,8 @@ class Steps:
         step = self.steps[at]
         inside = {s for record in step for s in record.writes} & {s for s, _ in self.reads[at]}
         replay = sum(size(tape._fields[serial]) for serial in self.written)
-        rest = replay + sum(size(tape._fields[serial]) for serial in inside)
+        apart = {serial for serial, number in self.outside if serial in self.written}
+        rest = 2 * replay + sum(size(tape._fields[serial]) for serial in (*inside, *apart))
         count = int((tape.memory - rest) // snapshot) if snapshot else self.n - 1
         if count < 1:
             raise ParameterError(
@@ -157,7 +160,7 @@ class Steps:
         self._checkpoint(self.action, found)
         for value in list(tape._kept):
             if not self.wants(value):
-                del tape._kept[value]
+                tape.drop_value(value)
 
     def _checkpoint(self, action: Any, found: dict[int, set[Value]]) -> None:
         if action.write_ics:
@@ -230,13 +233,13 @@ class Steps:
         gone = self.checkpoints.pop(c)
         for value in gone:
             if not self.wants(value):
-                self.tape._kept.pop(value, None)
+                self.tape.drop_value(value)
 
     def _drop_deps(self) -> None:
         gone, self.deps = self.deps, set()
         for value in gone:
             if value in self.tape._kept and not self.wants(value):
-                del self.tape._kept[value]
+                self.tape.drop_value(value)
 
     def bytes_of_replay(self) -> int:
         """What the fields take on which steps are repeated."""
@@ -267,8 +270,7 @@ class Replay:
 
     def primal(self, serial: int, number: int, where: str) -> Field:
         """The field that holds a value."""
-        kept = self.tape._kept.get((serial, number))
-        if kept is None and self.numbers.get(serial) == number:
+        if self.numbers.get(serial) == number:
             return self.fields[serial]
         found: Field = self.tape.primal(serial, number, where)
         return found

@@ -20,6 +20,7 @@ from jali.derivatives.records import (
     CallRecord,
     CopyRecord,
     Cotangents,
+    Pool,
     Record,
     RuleRecord,
     SolutionRecord,
@@ -66,7 +67,9 @@ class Tape:
         self._groups = [_fields_of(one) for one in of]
         watched = [one for group in self._groups for one in group]
         if not watched:
-            raise ParameterError("jali.Tape takes the fields that derivatives are with respect to: jali.Tape(U)")
+            raise ParameterError(
+                "jali.Tape takes the fields that derivatives are with respect to: jali.Tape(U)"
+            )
         for one in watched:
             if one.element.type.kind not in ("real", "complex"):
                 raise ParameterError(f"{one.name} holds {one.element}, which has no derivative")
@@ -82,7 +85,10 @@ class Tape:
         self._active: set[Value] = {(serial, 0) for serial in self._watched}
         self._read: set[Value] = set()  # by something whose derivative wants it
         self._kept: dict[Value, Field] = {}
+        self._pool = Pool()
+        self._staging: dict[int, Field] = {}  # where kept values are read, so that calls meet the same fields
         self._lost: set[Value] = set()
+        self._size = 0  # bytes of what is kept
         self._records: list[Record] = []
         self._steps: Steps | None = None
         self._state = "new"
@@ -192,7 +198,12 @@ class Tape:
             self._note(reads, target)
         memory = whole_of(target)
         record = CopyRecord(
-            reads, {memory.serial: Access(target, 0, full)}, active, target=target, source=source, partly=partly
+            reads,
+            {memory.serial: Access(target, 0, full)},
+            active,
+            target=target,
+            source=source,
+            partly=partly,
         )
         return self._do(record, run)
 
@@ -234,10 +245,18 @@ class Tape:
         with tape_recorder.recording(self):
             image = _applied(A, x)
         application, self._records = self._records, records
+        with tape_recorder.recording(None):  # what the operator keeps for itself, the next solve uses again
+            for record in application:
+                for serial, access in record.reads.items():
+                    made = any(serial in other.writes for other in application)
+                    if made and self._numbers[serial] == access.number and serial != image.serial:
+                        self.keep_value((serial, access.number), self._fields[serial])
         active = self._any_active(noted) or any(record.active for record in application)
         for record in application:
             noted |= {
-                serial: access for serial, access in record.reads.items() if serial not in (x.serial, image.serial)
+                serial: access
+                for serial, access in record.reads.items()
+                if serial not in (x.serial, image.serial)
             }
         record = SolutionRecord(
             noted,
@@ -290,10 +309,15 @@ class Tape:
         if serial not in self._fields:
             self._fields[serial] = memory
             self._numbers[serial] = 0
-        elif serial in self._versions and graph_recorder.current() is None:
-            if memory.storage.versions() != self._versions[serial]:
-                self._new_number(serial, lost=True)
+        elif self._changed(serial):
+            self._new_number(serial, lost=True)
         self._versions[serial] = memory.storage.versions()
+
+    def _changed(self, serial: int) -> bool:
+        """Whether a memory has been written by something that has not told; while a graph is recorded nothing is written."""
+        if graph_recorder.current() is not None or serial not in self._versions:
+            return False
+        return bool(self._fields[serial].storage.versions() != self._versions[serial])
 
     def _new_number(self, serial: int, lost: bool = False) -> None:
         value = (serial, self._numbers[serial])
@@ -359,17 +383,25 @@ class Tape:
         """Keeps a value that a field holds now."""
         if value in self._kept:
             return
-        copy = holds.like() if graph_recorder.current() is None else _like_outside(holds)
+        copy = self._pool.take(holds, name=f"kept of {holds.name}")
         copy.assign(holds)
         self._kept[value] = copy
+        self._size += size_of(copy)
         self._check_limit()
 
+    def drop_value(self, value: Value) -> None:
+        """A value that is not needed any more."""
+        gone = self._kept.pop(value, None)
+        if gone is not None:
+            self._size -= size_of(gone)
+            self._pool.give(gone)
+
     def _bytes_kept(self) -> int:
-        return sum(size_of(one) for one in self._kept.values())
+        return self._size
 
     def _check_limit(self) -> None:
         replay = 0 if self._steps is None else self._steps.bytes_of_replay()
-        now = self._bytes_kept() + replay
+        now = self._size + replay + sum(map(size_of, self._staging.values()))
         self.peak = max(self.peak, now)
         if self.memory is not None and now > self.memory:
             hint = (
@@ -387,14 +419,11 @@ class Tape:
         value = (serial, number)
         kept = self._kept.get(value)
         if kept is not None:
-            return kept
+            if serial not in self._staging:
+                self._staging[serial] = self._pool.take(kept, name=f"earlier {self._fields[serial].name}")
+            return self._staging[serial].assign(kept)
         memory = self._fields[serial]
-        unchanged = (
-            graph_recorder.current() is not None
-            or serial not in self._versions
-            or memory.storage.versions() == self._versions[serial]
-        )
-        if self._numbers[serial] == number and unchanged and value not in self._lost:
+        if self._numbers[serial] == number and not self._changed(serial) and value not in self._lost:
             return memory
         if self._numbers[serial] == number or value in self._lost:
             raise TraceError(
@@ -424,7 +453,9 @@ class Tape:
         if total.tape is not self:
             raise TraceError(f"this number was recorded on another tape\n  at {at}")
         shape = getattr(total.value, "shape", ())
-        if shape not in ((), None) or getattr(value_of(total), "is_complex", isinstance(total.value, complex)):
+        if shape not in ((), None) or getattr(
+            value_of(total), "is_complex", isinstance(total.value, complex)
+        ):
             raise TraceError(
                 f"a gradient is that of one real number, not of {value_shown(total.value)}: take .real, .sum() or an entry\n  at {at}"
             )
@@ -432,12 +463,14 @@ class Tape:
         weights: dict[int, dict[int, Any]] = {}
         for (number, k), weight in weights_of(total).items():
             weights.setdefault(number, {})[k] = weight
-        cotangents = Cotangents()
+        cotangents = Cotangents(self._pool)
         self._backwards(cotangents, weights)
         found = [self._result(one, cotangents) for one in self._watched.values()]
         by_serial = dict(zip(self._watched, found, strict=True))
         results = [
-            by_serial[group[0].serial] if isinstance(given, Field) else [by_serial[one.serial] for one in group]
+            by_serial[group[0].serial]
+            if isinstance(given, Field)
+            else [by_serial[one.serial] for one in group]
             for given, group in zip(self._of, self._groups, strict=True)
         ]
         self._kept.clear()
@@ -467,7 +500,7 @@ class Tape:
         for serial, access in record.writes.items():
             if serial in cotangents.fields:
                 if access.full:
-                    cotangents.fields.pop(serial)
+                    cotangents.drop(access.one)
                 else:
                     domain = getattr(record, "domain", ALL)
                     with_zeros(cotangents.fields[serial], access.one, domain)
@@ -501,11 +534,6 @@ def _applied(A: Any, x: Field) -> Field:
     return image
 
 
-def _like_outside(one: Field) -> Field:
-    with graph_recorder.suspended():
-        return one.like()
-
-
 def _fields_of(given: Any) -> list[Field]:
     if isinstance(given, Field):
         return [given]
@@ -522,4 +550,3 @@ def _bytes(memory: Any) -> int:
     if isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0:
         raise ParameterError(f"memory= is a positive number of bytes, such as 2e9, not {value_shown(memory)}")
     return int(memory)
-

@@ -7,15 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import ParameterError, TraceError
 from jali.codegen.lines import user_line
+from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 
 Pull = Callable[[Any], Any]
 
 
 def _conjugate(value: Any) -> Any:
-    return value.conj() if hasattr(value, "conj") and np.iscomplexobj(getattr(value, "value", value)) else np.conj(value) if isinstance(value, complex | np.ndarray | np.generic) else value
+    return (
+        value.conj()
+        if hasattr(value, "conj") and np.iscomplexobj(getattr(value, "value", value))
+        else np.conj(value)
+        if isinstance(value, complex | np.ndarray | np.generic)
+        else value
+    )
 
 
 def _summed_to(c: Any, like: Any) -> Any:
@@ -39,7 +45,9 @@ class Total:
     __array_ufunc__ = None
     __slots__ = ("_parents", "_source", "tape", "value")
 
-    def __init__(self, tape: Any, value: Any, source: Any = None, parents: tuple[tuple[Total, Pull], ...] = ()):
+    def __init__(
+        self, tape: Any, value: Any, source: Any = None, parents: tuple[tuple[Total, Pull], ...] = ()
+    ):
         self.tape = tape
         self.value = value
         self._source = source
@@ -64,7 +72,9 @@ class Total:
     def _of(self, value: Any, *parents: tuple[Total, Pull]) -> Total:
         return Total(self.tape, value, None, parents)
 
-    def _with(self, other: Any, value: Callable[[Any, Any], Any], mine: Callable[[Any, Any, Any], Any], theirs: Any) -> Any:
+    def _with(
+        self, other: Any, value: Callable[[Any, Any], Any], mine: Callable[[Any, Any, Any], Any], theirs: Any
+    ) -> Any:
         """`mine(c, a, b)` and `theirs(c, a, b)` are the cotangents of the two operands."""
         if isinstance(other, Total):
             if other.tape is not self.tape:
@@ -124,7 +134,11 @@ class Total:
         import jali
 
         value = self.value
-        found = getattr(np, name)(value) if isinstance(value, np.ndarray | np.generic | float | complex | int) else getattr(jali, name)(value)
+        found = (
+            getattr(np, name)(value)
+            if isinstance(value, np.ndarray | np.generic | float | complex | int)
+            else getattr(jali, name)(value)
+        )
         return self._of(found, (self, lambda c: c * _conjugate(slope(value, found))))
 
     def exp(self) -> Total:

@@ -189,7 +189,11 @@ def _recorded(
         return [(x, found)]
 
     return tape.rule(
-        lambda: transformed(x, out), [x], lambda put: transformed(put(x), put(out) if out else None), pull, out
+        lambda: transformed(x, out),
+        [x],
+        lambda put: transformed(put(x), put(out) if out else None),
+        pull,
+        out,
     )
 
 

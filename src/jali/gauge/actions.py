@@ -122,7 +122,7 @@ class Action(ABC):
         given = None if out is None else _members(out, U)
         if self.loops_at is None:
             with jali.Tape(U) as tape:
-                S = self.value(U)
+                S: Any = self.value(U)
             (found,) = tape.gradient(S)
             if given is None:
                 return list(found)

@@ -104,7 +104,6 @@ class Flow:
                     _later_stage(new, old, A, a * step, b, c, mu, loops)
             self.field, self._spare = new, old
 
-
     def _stage_by_value(self, new: GaugeField, old: GaugeField, a: float, b: float, c: float) -> None:
         """A stage with the force of an action that has no loops, whose beta is divided out."""
         beta = self._action.beta

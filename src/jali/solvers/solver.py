@@ -51,7 +51,9 @@ class Solver:
 
     @named
     def __init__(self, A: Any, *, callback: Callback = None) -> None:
-        tape_recorder.refuse(f"jali.solvers.{type(self).__name__}", "call it before the tape, or solve by jali.solve")
+        tape_recorder.refuse(
+            f"jali.solvers.{type(self).__name__}", "call it before the tape, or solve by jali.solve"
+        )
         self.A = A
         self.callbacks = _callbacks(callback)
         self.maxiter: int | None = None

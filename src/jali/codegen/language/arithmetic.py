@@ -26,7 +26,7 @@ from jali.codegen.language.conversions import (
 )
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact, is_zero
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import Fusion, Range, always, degrees, operation
+from jali.codegen.operation import Fusion, Range, always, degrees, described, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     return result
 
 
+def _pull_back_difference(
+    nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]
+) -> Sequence[Node | None]:
+    return c, neg(nodes, c) if wanted[1] else None
+
+
 def _change_of_sum(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
     a, b = of
     if a is None or b is None:
@@ -115,7 +121,7 @@ def add(nodes: Builder, a: Node, b: Node) -> Node:
     sign=-1,
     linear=degrees(1, 1),
     jointly=True,
-    pullback=lambda nodes, node, c, wanted: (c, neg(nodes, c) if wanted[1] else None),
+    pullback=_pull_back_difference,
     tangent=_change_of_sum,
     bounds=lambda node, of, extents: (of[0][0] - of[1][1], of[0][1] - of[1][0]),
     compute=always(operator.sub),
@@ -139,8 +145,8 @@ def _neg(w: Writer, node: Node) -> None:
     bounds=lambda node, of, extents: (-of[0][1], -of[0][0]),
     compute=always(operator.neg),
     linear=degrees(1),
-    pullback=lambda nodes, node, c, wanted: (neg(nodes, c),),
-    tangent=lambda nodes, node, of: of[0] and neg(nodes, of[0]),
+    pullback=lambda nodes, node, c, wanted: (described(node)(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def neg(nodes: Builder, a: Node) -> Node:
     """Minus a."""
@@ -402,8 +408,8 @@ def _conj(w: Writer, node: Node) -> None:
     degrees=((-1,),),
     keeps_hermitian=True,
     linear=degrees(-1),
-    pullback=lambda nodes, node, c, wanted: (conj(nodes, c),),
-    tangent=lambda nodes, node, of: of[0] and conj(nodes, of[0]),
+    pullback=lambda nodes, node, c, wanted: (described(node)(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def conj(nodes: Builder, a: Node) -> Node:
     """Complex conjugate of every component."""

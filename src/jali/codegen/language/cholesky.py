@@ -162,9 +162,7 @@ def _pull_back_log_det(nodes: Builder, node: Node, c: Node, wanted: Sequence[boo
     def part(i: int, j: int) -> Node:
         if i != j:
             return zero
-        return convert(
-            nodes, div(nodes, twice, real(nodes, element(nodes, factor, i * n + i))), "complex"
-        )
+        return convert(nodes, div(nodes, twice, real(nodes, element(nodes, factor, i * n + i))), "complex")
 
     return (build(nodes, factor.type, [part(i, j) for i in range(n) for j in range(n)]),)
 

@@ -9,7 +9,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import always, degrees, operation
+from jali.codegen.operation import always, degrees, described, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def _element(w: Writer, node: Node) -> None:
     w.assign(node, w.parts(node.args[0])[each * k : each * (k + 1)])
 
 
-def _pull_back_component(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+def _pull_back_component(
+    nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]
+) -> Sequence[Node | None]:
     type, index = node.args[0].type, node.attrs[0]
     zero = zero_of(nodes, Type(type.kind))
     return (build(nodes, type, [c if k == index else zero for k in range(type.size)]),)
@@ -37,7 +39,7 @@ def _pull_back_component(nodes: Builder, node: Node, c: Node, wanted: Sequence[b
     component=True,
     linear=degrees(1),
     pullback=_pull_back_component,
-    tangent=lambda nodes, node, of: of[0] and element(nodes, of[0], node.attrs[0]),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0], node.attrs[0]),
 )
 def element(nodes: Builder, a: Node, index: int) -> Node:
     """Component `index` (row-major) of a vector or matrix."""
@@ -55,7 +57,9 @@ def _build(w: Writer, node: Node) -> None:
     w.assign(node, [p for a in node.args for p in w.parts(a)])
 
 
-def _pull_back_components(nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]) -> Sequence[Node | None]:
+def _pull_back_components(
+    nodes: Builder, node: Node, c: Node, wanted: Sequence[bool]
+) -> Sequence[Node | None]:
     return [element(nodes, c, k) if want else None for k, want in enumerate(wanted)]
 
 

@@ -122,35 +122,6 @@ def _no_slope(nodes: Builder, node: Node) -> Sequence[Node]:
     return [exact(nodes, 0.0) for _ in node.args]
 
 
-_SLOPES: dict[str, Slope] = {
-    "exp": lambda nodes, node: (node,),
-    "log": lambda nodes, node: (_one_over(nodes, node.args[0]),),
-    "sqrt": lambda nodes, node: (
-        div(nodes, convert(nodes, exact(nodes, 0.5), node.type.kind), node),
-    ),
-    "sin": lambda nodes, node: (call(nodes, "cos", node.args[0]),),
-    "cos": lambda nodes, node: (neg(nodes, call(nodes, "sin", node.args[0])),),
-    "tan": lambda nodes, node: (_one_and_square(nodes, node),),
-    "sinh": lambda nodes, node: (call(nodes, "cosh", node.args[0]),),
-    "cosh": lambda nodes, node: (call(nodes, "sinh", node.args[0]),),
-    "tanh": lambda nodes, node: (_square_less(nodes, node),),
-    "asin": lambda nodes, node: (_one_over(nodes, call(nodes, "sqrt", _square_less(nodes, node.args[0]))),),
-    "acos": lambda nodes, node: (
-        neg(nodes, _one_over(nodes, call(nodes, "sqrt", _square_less(nodes, node.args[0])))),
-    ),
-    "atan": lambda nodes, node: (_one_over(nodes, _one_and_square(nodes, node.args[0])),),
-    "abs": lambda nodes, node: (call(nodes, "sign", node.args[0]),),  # 0 at 0
-    "atan2": _slopes_of_atan2,
-    "pow": _slopes_of_power,
-    "minimum": _slopes_of_choice,
-    "maximum": _slopes_of_choice,
-    "sign": _no_slope,
-    "floor": _no_slope,
-    "ceil": _no_slope,
-    "round": _no_slope,
-}
-
-
 def _of_modulus(node: Node) -> bool:
     return node.attrs == ("abs",) and node.args[0].type.kind == "complex"
 
@@ -210,6 +181,33 @@ def call(nodes: Builder, name: str, *given: Node) -> Node:
     if name in _OF_WHOLE and all(a.type.kind == "int" for a in args):
         return _of_whole(nodes, name, *args)
     return nodes.node("call", [convert(nodes, a, "real") for a in args], (name,), REAL)
+
+
+_SLOPES: dict[str, Slope] = {
+    "exp": lambda nodes, node: (node,),
+    "log": lambda nodes, node: (_one_over(nodes, node.args[0]),),
+    "sqrt": lambda nodes, node: (div(nodes, convert(nodes, exact(nodes, 0.5), node.type.kind), node),),
+    "sin": lambda nodes, node: (call(nodes, "cos", node.args[0]),),
+    "cos": lambda nodes, node: (neg(nodes, call(nodes, "sin", node.args[0])),),
+    "tan": lambda nodes, node: (_one_and_square(nodes, node),),
+    "sinh": lambda nodes, node: (call(nodes, "cosh", node.args[0]),),
+    "cosh": lambda nodes, node: (call(nodes, "sinh", node.args[0]),),
+    "tanh": lambda nodes, node: (_square_less(nodes, node),),
+    "asin": lambda nodes, node: (_one_over(nodes, call(nodes, "sqrt", _square_less(nodes, node.args[0]))),),
+    "acos": lambda nodes, node: (
+        neg(nodes, _one_over(nodes, call(nodes, "sqrt", _square_less(nodes, node.args[0])))),
+    ),
+    "atan": lambda nodes, node: (_one_over(nodes, _one_and_square(nodes, node.args[0])),),
+    "abs": lambda nodes, node: (call(nodes, "sign", node.args[0]),),  # 0 at 0
+    "atan2": _slopes_of_atan2,
+    "pow": _slopes_of_power,
+    "minimum": _slopes_of_choice,
+    "maximum": _slopes_of_choice,
+    "sign": _no_slope,
+    "floor": _no_slope,
+    "ceil": _no_slope,
+    "round": _no_slope,
+}
 
 
 def _of_whole(nodes: Builder, name: str, a: Node, b: Node | None = None) -> Node:

@@ -14,7 +14,7 @@ from jali.codegen.language.elementary import call
 from jali.codegen.language.leaves import exact
 from jali.codegen.language.matrices import adjoint, matmul, need_matrix, norm2, trace
 from jali.codegen.language.parts import imag, real
-from jali.codegen.operation import PARTS, Operation, Text, degrees, operation
+from jali.codegen.operation import PARTS, Operation, Text, degrees, described, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _expm(w: Writer, node: Node) -> None:
 def _change_by_blocks(nodes: Builder, a: Node, b: Node) -> Node:
     """The change of exp(a) for the change b of any square matrix: the upper right block of the exponential of [[a, b], [0, a]]."""
     n, zero = a.type.shape[0], zero_of(nodes, COMPLEX)
-    blocks = [[a, b], [None, a]]
+    blocks: list[list[Node | None]] = [[a, b], [None, a]]
     parts = [
         zero if block is None else element(nodes, block, i * n + j)
         for row in blocks
@@ -258,7 +258,7 @@ def _pull_back_rows(nodes: Builder, node: Node, c: Node) -> Node:
     def part(i: int, j: int) -> Node:
         if i < j:
             return sub(nodes, element(nodes, k, i * n + j), conj(nodes, element(nodes, k, j * n + i)))
-        if i > j or i == n - 1 and n > 1:
+        if i > j or (i == n - 1 and n > 1):
             return zero
         angle = imag(nodes, element(nodes, k, i * n + i))
         if n > 1:
@@ -277,9 +277,7 @@ def _change_of_rows(nodes: Builder, node: Node, change: Node) -> Node:
     zero = zero_of(nodes, COMPLEX)
     lower = matmul(nodes, m, turned)
     triangle = [element(nodes, lower, i * n + j) if j <= i else zero for i in range(n) for j in range(n)]
-    x = matmul(
-        nodes, matmul(nodes, inverse(nodes, build(nodes, node.type, triangle)), change), turned
-    )
+    x = matmul(nodes, matmul(nodes, inverse(nodes, build(nodes, node.type, triangle)), change), turned)
     angles = [imag(nodes, element(nodes, x, i * n + i)) for i in range(max(n - 1, 1))]
     if n > 1:
         total = angles[0]
@@ -472,8 +470,8 @@ def unitary_part(nodes: Builder, unitary: Node, matrix: Node) -> Node:
     flops=lambda node: 2 * node.type.reals,
     method="traceless_antihermitian",
     linear=degrees(PARTS),
-    pullback=lambda nodes, node, c, wanted: (antihermitian(nodes, c),),
-    tangent=lambda nodes, node, of: of[0] and antihermitian(nodes, of[0]),
+    pullback=lambda nodes, node, c, wanted: (described(node)(nodes, c),),  # its own adjoint
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def antihermitian(nodes: Builder, a: Node) -> Node:
     """(A - A^dagger) / 2 minus its trace part; for n = 1 the imaginary part."""
@@ -494,8 +492,8 @@ def antihermitian(nodes: Builder, a: Node) -> Node:
     keeps_hermitian=True,
     makes_hermitian=True,
     linear=degrees(PARTS),
-    pullback=lambda nodes, node, c, wanted: (hermitian(nodes, c),),
-    tangent=lambda nodes, node, of: of[0] and hermitian(nodes, of[0]),
+    pullback=lambda nodes, node, c, wanted: (described(node)(nodes, c),),  # its own adjoint
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def hermitian(nodes: Builder, a: Node) -> Node:
     """The Hermitian part (A + A^dagger) / 2 of a square matrix."""

@@ -248,8 +248,8 @@ def _adjoint(w: Writer, node: Node) -> None:
     degrees=((-1,),),
     keeps_hermitian=True,
     linear=degrees(-1),
-    pullback=lambda nodes, node, c, wanted: (adjoint(nodes, c),),
-    tangent=lambda nodes, node, of: of[0] and adjoint(nodes, of[0]),
+    pullback=lambda nodes, node, c, wanted: (described(node)(nodes, c),),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def adjoint(nodes: Builder, a: Node) -> Node:
     """Hermitian conjugate of a matrix, complex conjugate of a number."""

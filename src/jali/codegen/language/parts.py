@@ -13,7 +13,7 @@ from jali.codegen.language.conversions import build, complex_number, element
 from jali.codegen.language.leaves import const, exact, is_constant, is_exact
 from jali.codegen.language.matrices import retrace_mul, trace, trace_mul
 from jali.codegen.lines import trace_error
-from jali.codegen.operation import PARTS, always, degrees, operation
+from jali.codegen.operation import PARTS, always, degrees, described, operation
 from jali.codegen.types import Type
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _real(w: Writer, node: Node) -> None:
     compute=always(operator.attrgetter("real")),
     linear=degrees(PARTS),
     pullback=lambda nodes, node, c, wanted: (_as_part(nodes, c, 1.0),),
-    tangent=lambda nodes, node, of: of[0] and real(nodes, of[0]),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def real(nodes: Builder, a: Node) -> Node:
     """Real part."""
@@ -87,7 +87,7 @@ def _imag(w: Writer, node: Node) -> None:
     compute=always(operator.attrgetter("imag")),
     linear=degrees(PARTS),
     pullback=lambda nodes, node, c, wanted: (_as_part(nodes, c, 1j),),
-    tangent=lambda nodes, node, of: of[0] and imag(nodes, of[0]),
+    tangent=lambda nodes, node, of: of[0] and described(node)(nodes, of[0]),
 )
 def imag(nodes: Builder, a: Node) -> Node:
     """Imaginary part."""
