@@ -212,10 +212,10 @@ def test_sums_by_label() -> None:
     x = filled(lattice)
 
     @jali.site_function
-    def by_row(X: Any, x: Any, total: Any) -> None:
+    def by_entry(X: Any, x: Any, total: Any) -> None:
         total[X.coordinate(0)] += x[X] ** 3
 
-    check(lambda: (lattice.sum(by_row, x, bins=4) * np.array([1.0, -2.0, 0.5, 3.0])).sum(), x)
+    check(lambda: (lattice.sum(by_entry, x, bins=4) * np.array([1.0, -2.0, 0.5, 3.0])).sum(), x)
 
 
 def test_solves_have_one_more_with_the_adjoint() -> None:
