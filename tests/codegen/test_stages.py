@@ -13,16 +13,19 @@ import pytest
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
 from jali.codegen.items import with_items
-from jali.codegen.language import arithmetic
+from jali.codegen.language import arithmetic, groups
 from jali.codegen.number_kernels import NumberProgram, Summed, program_of_numbers
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.rewriting import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
 from jali.codegen.stages import analyse_program, lower, trace_function, write
+from jali.codegen.state import builder
 from jali.codegen.storage_formats import ArrayArgument, FieldArgument, stored
 from jali.codegen.trace import trace
 from jali.codegen.types import Type
+from jali.codegen.values import Value
 from jali.codegen.writer import Lowering
+from jali.gauge.groups import project
 
 
 def made():
@@ -345,6 +348,10 @@ def everything(X, A, B, v, w, x, y, scale, rng, table):
         solved + product.trace() + B[X].trace() + B[X].det() / jali.complex(x[X], 1.0) + v[X].dot(w[X]).conj()
     )
     accepted = X.repeat_until(lambda: (rng.uniform(X) != 0.5, rng.gaussian(X)), 3, 0.0)
+    turn = A[X].traceless_antihermitian()
+    turned = (groups.exp_changed, groups.exp_pulled_back)
+    matrices += Value(turned[0](builder(), turn.node, turned[1](builder(), turn.node, B[X].node)))
+    matrices += project(A[X]).held()
     A[X] = matrices * number + B[X].dagger() + jali.matrix([[x[X], 0], [0, scale]])
     y[X] = (
         -x[X]

@@ -93,7 +93,7 @@ def _pull_back_difference(
 def _change_of_sum(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
     a, b = of
     if a is None or b is None:
-        return a if b is None else b if node.op == "add" else neg(nodes, b)
+        return a if b is None else b if add.made(node) else neg(nodes, b)
     return _sum(nodes, a, b, node.op)
 
 
