@@ -581,6 +581,7 @@ def test_pullbacks_are_adjoint_to_tangents(name: str) -> None:
     report([formula.name for formula in group.formulas], deviations, 1e-12)
 
 
+@pytest.mark.short(3)
 @GROUP
 @pytest.mark.parametrize("of", ["tangents", "gradients"])
 def test_derivatives_of_single_precision_are_those_of_double(name: str, of: str) -> None:
@@ -592,6 +593,7 @@ def test_derivatives_of_single_precision_are_those_of_double(name: str, of: str)
     report(names, [deviation(f, w) for f, w in zip(found, wanted, strict=True)], 1e-4)
 
 
+@pytest.mark.short(4)
 @GROUP
 def test_second_derivatives_are_what_differences_of_first_ones_tend_to(name: str) -> None:
     group = together(name)
