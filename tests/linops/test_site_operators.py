@@ -216,7 +216,7 @@ def test_fields_are_vectors_and_so_are_those_of_its_algebra(ranks) -> None:
 def test_a_wrong_adjoint_is_found() -> None:
     def run() -> None:
         slow = DistributedArray.to_dist(numbers((7, 5), "float64"))
-        op = SiteOperator(upwind, (7, 5), arguments=(slow,))
+        op = SiteOperator(upwind, (7, 5), adjoint=upwind, arguments=(slow,))
         with pytest.raises(AssertionError, match="Dot test failed"):
             dottest(op)
         x = Field(Lattice(7, 5, grid=(comm.current().size, 1)), Real())
@@ -327,7 +327,7 @@ def test_mistakes_are_reported() -> None:
     with pytest.raises(ParameterError, match=r"begin with out\[X\]"):
         SiteOperator(adding, 4) @ DistributedArray.to_dist(np.ones(4))
     with pytest.raises(ParameterError, match=r"decorated by jali\.site_function"):
-        SiteOperator(lambda X, out, u: None, laplacian, 4)  # type: ignore[arg-type]
+        SiteOperator(lambda X, out, u: None, 4)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="several"):
         SiteOperator(laplacian, 4, arguments=Field(Lattice(4), Real()))  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="element"):

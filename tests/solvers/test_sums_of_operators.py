@@ -73,7 +73,7 @@ class Counted(SiteOperator):
 
 
 def laplacian(kind=SiteOperator):
-    return kind(helmholtz, helmholtz, (6, 4), arguments=(0.5,))
+    return kind(helmholtz, (6, 4), adjoint=helmholtz, arguments=(0.5,))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

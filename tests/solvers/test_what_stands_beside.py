@@ -228,7 +228,7 @@ def check_parts(kind, make, name, what, x):
 def test_what_a_site_operator_calls_is_called_by_what_stands_beside_it_or_switches_it_off(name, what, shape):
     field = filled(lattice=Lattice(*shape))
     for x in (field, from_field(field)):
-        check_parts(SiteOperator, lambda kind: kind(helmholtz, helmholtz, shape), name, what, x)
+        check_parts(SiteOperator, lambda kind: kind(helmholtz, shape, adjoint=helmholtz), name, what, x)
 
 
 def test_what_the_wilson_operator_calls_is_called_by_what_stands_beside_it_or_switches_it_off():

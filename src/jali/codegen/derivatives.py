@@ -309,7 +309,9 @@ _WORDS = {
 
 def _word(node: Node) -> str:
     """What an operation is called in errors; of functions the first attribute is their name."""
-    return str(node.attrs[0]) if node.attrs and isinstance(node.attrs[0], str) else _WORDS.get(node.op, node.op)
+    return (
+        str(node.attrs[0]) if node.attrs and isinstance(node.attrs[0], str) else _WORDS.get(node.op, node.op)
+    )
 
 
 # ---- factors across edges ------------------------------------------------------------------------------

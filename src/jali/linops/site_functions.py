@@ -288,9 +288,10 @@ class SiteOperator(LinearOperator):
         agree = key not in self._agreed
         x = DistributedArray.of(x.layout, namespace_of(x.local).contiguous(x.local), x._base_comm)
         source = to_field(x, of_kind(before, dtype.kind == "c"), self.boundary, self._lattice, agree)
-        self._run(
-            forward, to_field(out, of_kind(after, result.kind == "c"), None, source.lattice, agree), source
-        )
+        # a derived adjoint asks what lies beyond the edges of the field that it sets: what lay beyond those of x
+        boundary = self.boundary if self.derives_adjoint and not forward else None
+        element = of_kind(after, result.kind == "c")
+        self._run(forward, to_field(out, element, boundary, source.lattice, agree), source)
         self._agreed.add(key)
         return out
 

@@ -16,16 +16,18 @@ def recorded(hermitian: bool) -> Callable[[Callable[..., Any]], Callable[..., An
 
     def decorate(solver: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(solver)
-        def solve(A: Any, b: Any, *arguments: Any, **named: Any) -> Any:
+        def solve(*arguments: Any, **named: Any) -> Any:
             tape = tape_recorder.current() if tape_recorder.recorders else None
-            if tape is None:
-                return solver(A, b, *arguments, **named)
+            given = [*arguments, *(named[name] for name in ("A", "b")[len(arguments) :] if name in named)]
+            if tape is None or len(given) < 2:
+                return solver(*arguments, **named)
+            A, b = given[:2]
 
             def solve_adjoint(c: Any) -> Any:
-                options = {k: v for k, v in named.items() if k not in ("x0", "callback", "M")}
+                options = {k: v for k, v in named.items() if k not in ("A", "b", "x0", "callback", "M")}
                 return solver(A if hermitian else adjoint_of(A), c, **options).x
 
-            return tape.solution(A, b, lambda: solver(A, b, *arguments, **named), solve_adjoint)
+            return tape.solution(A, b, lambda: solver(*arguments, **named), solve_adjoint)
 
         return solve
 
