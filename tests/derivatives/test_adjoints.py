@@ -28,7 +28,6 @@ from jali import (
     Vector,
 )
 
-
 BOUND = {"float64": 1e-13, "float32": 1e-5}
 
 

@@ -27,7 +27,6 @@ from jali import (
 )
 from jali.derivatives.functions import derived
 
-
 STEP = 2.0**-8
 
 
