@@ -39,10 +39,10 @@ def recording(tape: Any) -> Iterator[None]:
             recorders -= change
 
 
-def before_write(field: Any) -> None:
-    """A field is about to be written by something that is no call: its values before may be needed."""
+def before_write(field: Any, whole: bool) -> None:
+    """A field, or a part of it, is about to be written by something that is no call: its values before may be needed."""
     if recorders and (tape := current()) is not None:
-        tape.before_write(field)
+        tape.before_write(field, whole)
 
 
 def refuse(name: str, instead: str) -> None:

@@ -395,3 +395,60 @@ def test_vectors_of_links_are_held_by_name() -> None:
         S = lattice.sum(overlap, a, b)
     (g,) = tape.gradient(S)
     assert np.array_equal(g[...], b[...])
+
+
+def test_what_is_constant_beside_a_part_that_is_written_gets_nothing() -> None:
+    lattice = Lattice(4, 6)
+    x, y = filled(lattice), Field(lattice, Real())
+
+    @jali.site_function
+    def fill(X: Any, y: Any) -> None:
+        y[X] = 0.7
+
+    def function() -> Any:
+        sine(y, x)
+        first = lattice.sum(half_norm2, y)
+        fill(y)  # nothing of the first values is left
+        sine[EVEN](y, x)
+        return first + lattice.sum(half_norm2, y)
+
+    check(function, x)
+
+
+def test_a_part_that_is_set_from_python_is_refused() -> None:
+    lattice = Lattice(4, 6)
+    x, y = filled(lattice), Field(lattice, Real())
+
+    def part() -> None:
+        with jali.Tape(x):
+            sine(y, x)
+            y[1, 2] = 3.0
+
+    refused(part, "a part of it is set from Python: do it in a site function")
+    with jali.Tape(x) as tape:
+        sine(y, x)
+        S = lattice.sum(half_norm2, y)
+        y[...] = 3.0  # all of it: a constant
+        S = S + lattice.sum(half_norm2, y)
+    (g,) = tape.gradient(S)
+    with jali.Tape(x) as tape:
+        sine(y, x)
+        S = lattice.sum(half_norm2, y)
+    assert np.array_equal(g[...], tape.gradient(S)[0][...])
+
+
+def test_ranks_run_the_parts_of_several_batches_in_one_order() -> None:
+    def run() -> np.ndarray:
+        lattice = Lattice(4, 6)
+        x, w = filled(lattice, batch=3), filled(lattice, seed=2)
+
+        @jali.site_function
+        def product(X: Any, x: Any, w: Any, total: Any) -> None:
+            total += x[X] * w[X + X.directions()[0]] * x[X + X.directions()[1]]
+
+        dx, dw = x.like(), w.like()
+        jali.gradient(product, ("x", "w"))(dx, dw, x, w)
+        return np.concatenate([dx[...].ravel(), dw[...].ravel()])
+
+    alone = run()
+    assert all(np.array_equal(one, alone) for one in jali.virtual_ranks(2, run))

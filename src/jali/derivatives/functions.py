@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jali import graph_recorder
+from jali import graph_recorder, tape_recorder
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.derivatives import Scaled, check_linear, pulled_back, pushed_forward
 from jali.codegen.ir import Node
@@ -147,7 +147,7 @@ class DerivedFunction(SiteFunction):
         if plan.kind in ("tangent", "conjugate") or plan.keeps or plan.only >= 0:
             return super()._bind(domain, arguments, lattice, sums, key)
         ran = ALL if plan.over is not ALL or plan.kept else self._ran_over(domain, arguments)
-        batches = {one.batch for one in self._targets(arguments)}
+        batches = list(dict.fromkeys(one.batch for one in self._targets(arguments)))  # alike on all ranks
         if len(batches) > 1:  # a kernel writes members, or what they share
             return self._remembered(
                 [(self, domain, (), batch) for batch in batches], arguments, domain, lattice, key
@@ -159,9 +159,9 @@ class DerivedFunction(SiteFunction):
         except KeptApartError as apart:
             if plan.kept:
                 raise
-            parts = self._with_kept(apart.kept, arguments, domain)
+            parts = self._with_kept(apart.what, arguments, domain)
         except TargetsApartError as apart:
-            parts = [(self._over(replace(plan, only=k)), domain, ()) for k in range(apart.count)]
+            parts = [(self._over(replace(plan, only=k)), domain, ()) for k in range(apart.what)]
         return self._remembered([(*part, _EVERY) for part in parts], arguments, domain, lattice, key)
 
     def _targets(self, arguments: tuple[Any, ...]) -> list[Field]:
@@ -213,7 +213,8 @@ class DerivedFunction(SiteFunction):
     def _traced(self, *arguments: Any) -> Any:
         key = self._key_of_types(*arguments)
         if key in self._apart:
-            raise self._apart[key]
+            known = self._apart[key]
+            raise type(known)(known.what)  # anew: one that is kept would collect the frames of all calls
         before = getattr(_under_way, "plan", None)
         _under_way.plan = self.base, self.derivation
         try:
@@ -221,7 +222,7 @@ class DerivedFunction(SiteFunction):
         except (KeptApartError, TargetsApartError) as apart:
             if len(self._apart) >= MOST_SEQUENCES:
                 self._apart.clear()
-            self._apart[key] = apart.with_traceback(None)
+            self._apart[key] = type(apart)(apart.what)
             raise
         finally:
             _under_way.plan = before
@@ -272,7 +273,7 @@ class KeptApartError(TraceError):
 
     def __init__(self, kept: tuple[Kept, ...]):
         super().__init__("")
-        self.kept = kept
+        self.what = kept
 
 
 class TargetsApartError(TraceError):
@@ -280,7 +281,7 @@ class TargetsApartError(TraceError):
 
     def __init__(self, count: int):
         super().__init__("")
-        self.count = count
+        self.what = count
 
 
 class CallSequence:
@@ -308,9 +309,10 @@ class CallSequence:
         """Runs all parts."""
         sources = list(randoms_of(arguments))
         try:
-            for function, domain, given in self.calls(arguments):
-                own = _with_copies(given) if sources else given  # all parts draw the same numbers
-                function.run(domain, own, self.lattice)
+            with next(fields_of(arguments)).lattice.lock:  # other threads keep values in the same fields
+                for function, domain, given in self.calls(arguments):
+                    own = _with_copies(given) if sources else given  # all parts draw the same numbers
+                    function.run(domain, own, self.lattice)
             for source in {id(one): one for one in sources}.values():
                 source.next_call()
         except KeptApartError:  # what the function sees has changed, and so has what is kept
@@ -382,9 +384,10 @@ def _mask(lattice: Any, domain: Domain) -> Field:
     """1 on the sites of a domain, 0 elsewhere."""
     known = _masks.setdefault(lattice, {})
     if domain not in known:
-        field = Field(lattice, Real(), name=f"sites of {domain}")
-        _fill(field, 0.0)
-        _fill[domain](field, 1.0)
+        with graph_recorder.suspended(), tape_recorder.recording(None):
+            field = Field(lattice, Real(), name=f"sites of {domain}")
+            _fill(field, 0.0)
+            _fill[domain](field, 1.0)
         known[domain] = field
     return known[domain]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -401,24 +402,21 @@ class CopyRecord(Record):
         if arrived is None:
             return
         if wanted(self.reads[whole_of(self.source).serial]):
-            found = cotangents.get(self.source)
-            if found is None:
-                cotangents.make(self.source)
-                found = cotangents.get(self.source)
-            assert found is not None
-            if arrived.over is found.over:
-                add_to(found, arrived)
-            elif found.over is ALL:
-                spread = new_like(found, found.element, "spread")
-                spread._assign(arrived, True)
-                add_to(found, spread)
-            else:
-                add_to(found, arrived.on(found.over))
+            gain(cotangents, self.source, self._over_sites_of_source(arrived))
         (access,) = self.writes.values()
         if access.full:
             cotangents.drop(self.target)
         else:
             with_zeros(cotangents.fields[whole_of(self.target).serial], self.target, self.source.over)
+
+    def _over_sites_of_source(self, c: Field) -> Field:
+        """A cotangent of the target, of the sites that the source has."""
+        if c.over is self.source.over:
+            return c
+        if self.source.over is not ALL:
+            return c.on(self.source.over)
+        spread = new_like(self.source, c.element, "spread")
+        return spread._assign(c, True)
 
 
 @dataclass
@@ -519,10 +517,15 @@ class SolutionRecord(Record):
         return {serial for record in self.application for serial in record.writes}
 
 
+_most_sites: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
 def size_of(one: Field) -> int:
     """The bytes of a field's sites on the rank that has most: ranks decide alike."""
-    partition, ranks = one.lattice.partition, range(one.lattice.communicator.size)
-    sites = max(math.prod(partition.extents(rank)) for rank in ranks)
+    sites = _most_sites.get(one.lattice)
+    if sites is None:
+        partition, ranks = one.lattice.partition, range(one.lattice.communicator.size)
+        sites = _most_sites[one.lattice] = max(math.prod(partition.extents(rank)) for rank in ranks)
     if one.over is not ALL:
         sites = (sites + 1) // 2
     return int(sites * one.stored.site_bytes * (one.members_in_memory or 1))

@@ -342,7 +342,7 @@ class Tape:
     def _append(self, record: Record, writes: dict[int, Access]) -> None:
         for serial, access in writes.items():
             memory = whole_of(access.one)
-            self._remember_after(memory)
+            self._versions[serial] = memory.storage.versions()
             before = (serial, self._numbers[serial])
             self._new_number(serial)
             access.number = self._numbers[serial]
@@ -354,15 +354,17 @@ class Tape:
             if self._steps is not None:
                 self._steps.note(record)
 
-    def _remember_after(self, memory: Field) -> None:
-        self._versions[memory.serial] = memory.storage.versions()
-
-    def before_write(self, one: Field) -> None:
-        """A field is set from Python: what it held is kept if that is needed."""
+    def before_write(self, one: Field, whole: bool) -> None:
+        """A field is set from Python: what it held is kept if that is needed. Raises TraceError where a part of it would stay, and depends on
+        what the tape is for."""
         memory = whole_of(one)
         if memory.serial not in self._fields:
             return
         self._remember(memory)
+        if self.is_active(one) and not (whole and one.view_of is None):
+            self.refuse(
+                f"{one.name} depends on what the tape is for, and a part of it is set from Python: do it in a site function"
+            )
         with tape_recorder.recording(None):
             self._keep(memory)
         self._new_number(memory.serial)
@@ -487,6 +489,9 @@ class Tape:
             for record in reversed(records):
                 if record.active:
                     record.pull_back(values, cotangents, weights.get(numbers[id(record)], {}), wanted)
+                    for serial, access in record.writes.items():
+                        if not access.full and not wanted(record.reads[serial]):
+                            cotangents.drop(access.one)  # what it has not overwritten was constant
                 else:
                     self._drop_written(record, cotangents)
 

@@ -219,10 +219,10 @@ class Field(FieldArithmetic):
         """Whether this is an array that may not be written."""
         return self.borrowed is not None and self.borrowed.read_only
 
-    def _writable(self) -> None:
-        """Before values are set from Python. Raises LayoutError for an array that is read-only."""
+    def _writable(self, whole: bool = True) -> None:
+        """Before values are set from Python, all of them or a part. Raises LayoutError for an array that is read-only."""
         self._check_writable()
-        tape_recorder.before_write(self)
+        tape_recorder.before_write(self, whole)
 
     def _check_writable(self) -> None:
         if self.read_only:
@@ -703,7 +703,7 @@ class Field(FieldArithmetic):
             )
         if chosen.components:
             self.check_set()
-        self._writable()
+        self._writable(chosen.everything and not chosen.components)
         element = np.empty(self._site_shape)[chosen.components].shape
         array = as_array(value, self.name)
         lattice, inside = self.lattice, self._chosen_sites(chosen, index)
