@@ -268,20 +268,20 @@ class DerivedFunction(SiteFunction):
         return derived(self.base, derivation)
 
 
-class KeptApartError(TraceError):
-    """Values are to be kept by a kernel that runs before."""
+class _ApartError(TraceError):
+    """A call is several; `what` says which ones."""
 
-    def __init__(self, kept: tuple[Kept, ...]):
+    def __init__(self, what: Any):
         super().__init__("")
-        self.what = kept
+        self.what = what
 
 
-class TargetsApartError(TraceError):
-    """Each field that is gathered has a kernel of its own: together they need more registers than there are."""
+class KeptApartError(_ApartError):
+    """Values are to be kept by a kernel that runs before: `what` are these, as `Kept`s."""
 
-    def __init__(self, count: int):
-        super().__init__("")
-        self.what = count
+
+class TargetsApartError(_ApartError):
+    """Each of the `what` fields that are gathered has a kernel of its own: together they need more registers than there are."""
 
 
 class CallSequence:
