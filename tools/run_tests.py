@@ -1,7 +1,8 @@
 """Run the tests in parts, each under conditions of its own: `python tools/run_tests.py quick lanes --workers 2 -- -x`.
 
 quick     the tests of `make test`
-lanes     those whose course depends on the width of vectors (marked `lanes`), at every width; beside `quick`, at every other
+lanes     those whose course depends on the width of vectors (marked `lanes`), at every width; beside `quick`, at the narrowest and the
+          widest of the others: one lane and many
 full      all tests, with the long ones
 widths    the quick tests at every width but this processor's
 one-core  the quick tests on one core
@@ -63,7 +64,7 @@ def parts_of(name: str, beside: list[str]) -> list[Part]:
     quick = ("-m", "not full")
     marked = [str(p) for p in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.lanes" in p.read_text()]
     others = [width for width in WIDTHS if width != target.host().vector_bytes]
-    of_lanes = others if "quick" in beside else WIDTHS
+    of_lanes = (others[0], others[-1]) if "quick" in beside else WIDTHS
     return {
         "quick": [Part("quick", quick)],
         "lanes": [Part(f"lanes, {w} bytes", ("-m", "lanes and not full", *marked), w) for w in of_lanes],
