@@ -16,8 +16,8 @@ import jali
 from jali import SU, Algebra, Complex, Field, Lattice, Matrix, Real, Spinor
 from jali.bench.timing import pin
 from jali.fermions import wilson_at
-from jali.gauge import GaugeField, WilsonAction, staple, stout_smear
-from jali.gauge.actions import _force
+from jali.gauge import GaugeField, staple, stout_smear, wilson_action
+from jali.gauge.link_terms import LinkTerms
 from jali.gauge.smearing import _stout
 
 
@@ -95,10 +95,15 @@ def against_bytes(name: str, function, arguments, seconds: float, rate: float, f
     )
 
 
+@jali.site_function
+def force_of_direction(X, F, U, mu, force, given):
+    F[mu][X] = force(X, U, mu, *given)
+
+
 def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -> None:
     U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
     F = [Field(lattice, Algebra(3), precision=precision) for _ in U.fields]
-    action = WilsonAction(6.0)
+    action = wilson_action(6.0)
 
     def force():
         action.force(U, out=F)
@@ -107,7 +112,9 @@ def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -
         force_by_hand(F, U, 1.0)
 
     plain = compare("Wilson force", force, by_hand, lattice, rounds, 1.10, repeat)
-    against_bytes("force", _force, (F, U, -2.0, action.loops_at, lattice.directions[0]), plain / 4, rate)
+    terms = LinkTerms.of_links(action, U)
+    one = (F, U, lattice.directions[0], terms.force, terms.given)
+    against_bytes("force", force_of_direction, one, plain / 4, rate)
 
     psi, y = (Field(lattice, Spinor(3), precision=precision) for _ in range(2))
     psi[...] = 1.0

@@ -79,6 +79,7 @@ del complex_, round_
 
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
+    from jali import actions as actions
     from jali import arrays as arrays
     from jali import compat as compat
     from jali import derivatives as derivatives
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from jali import fft as fft
     from jali import gauge as gauge
     from jali import hadrons as hadrons
+    from jali import hmc as hmc
     from jali import io as io
     from jali import linops as linops
     from jali import planner as planner
@@ -96,6 +98,8 @@ if TYPE_CHECKING:
     from jali import torch as torch
     from jali import tune as tune
     from jali import vectors as vectors
+    from jali.actions.formulas import action
+    from jali.actions.protocol import Action
     from jali.derivatives.functions import adjoint, conjugate, gradient, pullback, tangent, transpose
     from jali.derivatives.tape import Tape
     from jali.derivatives.totals import Total
@@ -116,6 +120,7 @@ __all__ = [
     "ODD",
     "PARITIES",
     "SU",
+    "Action",
     "Algebra",
     "Boundary",
     "Call",
@@ -157,6 +162,7 @@ __all__ = [
     "Vector",
     "__version__",
     "acos",
+    "action",
     "adjoint",
     "arg",
     "asin",
@@ -210,6 +216,7 @@ _LATER = {
         name: f"jali.{name}"
         for name in (
             *(
+                "actions",
                 "arrays",
                 "compat",
                 "derivatives",
@@ -218,6 +225,7 @@ _LATER = {
                 "fft",
                 "gauge",
                 "hadrons",
+                "hmc",
                 "io",
                 "linops",
                 "planner",
@@ -226,11 +234,13 @@ _LATER = {
             *("solvers", "statistics", "torch", "tune", "vectors"),
         )
     },
+    "Action": "jali.actions.protocol",
     "Call": "jali.lattice.bound_call",
     **{
         name: "jali.derivatives.functions"
         for name in ("adjoint", "conjugate", "gradient", "pullback", "tangent", "transpose")
     },
+    "action": "jali.actions.formulas",
     "Dirac": "jali.fermions.dirac",
     "KernelReport": "jali.lattice.inspection",
     "PolicyPrediction": "jali.lattice.update_simulation",

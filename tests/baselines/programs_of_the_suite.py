@@ -253,7 +253,7 @@ USES: dict[str, Callable[[GaugeField], object]] = {
     "wilson loops": lambda U: gauge.wilson_loops(U, 2, 2),
     "ape smearing": gauge.ape_smear,
     "stout smearing": gauge.stout_smear,
-    "force": lambda U: gauge.WilsonAction(6.0).force(U),
+    "force": lambda U: gauge.wilson_action(6.0).force(U),
     "flow": lambda U: gauge.Flow(U, step=0.05).advance(1),
     "rectangles": lambda U: gauge.iwasaki_action(2.0).force(U),
     "wilson": lambda U: fermions.WilsonDirac(U, 0.1).apply(*spinors(U, 2)),

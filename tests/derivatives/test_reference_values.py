@@ -21,7 +21,17 @@ from jali.fermions import (
     TwistedMassDirac,
     WilsonDirac,
 )
-from jali.gauge import GaugeField, WilsonAction, iwasaki_action, stout_smear
+from jali.fermions.fat_links import FAT7, asqtad_links, fatten, unitary_links
+from jali.gauge import (
+    GaugeField,
+    LoopAction,
+    dbw2_action,
+    iwasaki_action,
+    stout_smear,
+    symanzik_action,
+    tadpole_symanzik_action,
+    wilson_action,
+)
 
 
 def known_field() -> GaugeField:
@@ -133,7 +143,7 @@ def test_gradients_of_sums_over_loops(name: str) -> None:
 
 
 def test_components_of_the_wilson_force() -> None:
-    (f, *_) = WilsonAction(6.0).force(known_field())
+    (f, *_) = wilson_action(6.0).force(known_field())
     from known_configuration import gell_mann
 
     # F = sum_a F_a i lambda_a / 2
@@ -143,10 +153,40 @@ def test_components_of_the_wilson_force() -> None:
     np.testing.assert_allclose(found, expected, atol=5e-9)
 
 
+def without_constant(action: Any, value: float) -> float:
+    """The reference has no constant: S = -(beta / 3) sum over loops w Re tr."""
+    per_site = zip(action.weights, (6, 12, 16), strict=False)
+    return value - action.beta * 512 * sum(weight * count for weight, count in per_site)
+
+
+ACTIONS = {
+    "Wilson": (wilson_action(6.0), -9730.734171593, 80905.0613696),
+    "tree Symanzik": (symanzik_action(6.0), -14987.990974724, 189193.2189596),
+    "Iwasaki": (iwasaki_action(6.0), -30612.558193629, 787541.4852937),
+    "DBW2, Grid": (dbw2_action(6.0, -1.4067), -98475.331911167, 8188079.354661),
+    "DBW2, paper": (dbw2_action(6.0, -1.4069), -98487.949327495, 8190181.118719),
+    "DBW2, tmLQCD": (dbw2_action(6.0), -98607.814782606, 8210161.335788),
+    "parallelograms": (
+        LoopAction(6.0, (0.0, 0.0, 1.0), tadpole_symanzik_action(6.0, 0.9).loops),
+        -19458.411515113,
+        672177.1918086,
+    ),
+}
+
+
+@pytest.mark.short(3)
+@pytest.mark.parametrize("name", ACTIONS)
+def test_values_and_forces_of_actions(name: str) -> None:
+    action, value, force2 = ACTIONS[name]
+    U = known_field()
+    assert without_constant(action, action.value(U)) == pytest.approx(value, rel=2e-11)
+    assert square(action.force(U)) == pytest.approx(force2, rel=2e-11)
+
+
 SMEARED = {
-    "Wilson, 1": (WilsonAction(6.0), 1, -16048.032346963, 29188.5622683),
-    "Wilson, 2": (WilsonAction(6.0), 2, -17863.594166658, 3644.71703238),
-    "Wilson, 3": (WilsonAction(6.0), 3, -18272.555599069, 419.058727728),
+    "Wilson, 1": (wilson_action(6.0), 1, -16048.032346963, 29188.5622683),
+    "Wilson, 2": (wilson_action(6.0), 2, -17863.594166658, 3644.71703238),
+    "Wilson, 3": (wilson_action(6.0), 3, -18272.555599069, 419.058727728),
     "Iwasaki, 1": (iwasaki_action(6.0), 1, -49251.858388014, 196249.585973771),
 }
 
@@ -156,14 +196,27 @@ SMEARED = {
 def test_actions_of_stout_links(name: str) -> None:
     action, levels, value, force2 = SMEARED[name]
     U = known_field()
+    smeared = action.on(lambda U: stout_smear(U, 0.1, levels))
+    assert without_constant(action, smeared.value(U)) == pytest.approx(value, rel=2e-11)
+    assert square(smeared.force(U)) == pytest.approx(force2, rel=2e-11)
+
+
+FAT_LINKS = {
+    "U(3) part of Fat7": (lambda U: unitary_links(fatten(U, FAT7)), -17096.943971734, 9243.48679368),
+    "asqtad": (lambda U: asqtad_links(U)[0], -9270.243195576, 195275.114076),
+}
+
+
+@pytest.mark.short(1)
+@pytest.mark.parametrize("name", FAT_LINKS)
+def test_the_wilson_action_of_fat_links(name: str) -> None:
+    fat, value, force2 = FAT_LINKS[name]
+    U = known_field()
     with jali.Tape(U) as tape:
-        S = action.value(stout_smear(U, 0.1, levels))
+        S = U.lattice.sum(summed, fat(U), FUNCTIONS["Wilson"][0])
     (F,) = tape.gradient(S)
-    # the reference has no constant: S = -(beta / 3) sum [(1 - 8 c1) Re tr P + c1 Re tr R]
-    c1 = getattr(action, "c1", 0.0)
-    constant = 6.0 * 512 * ((1 - 8 * c1) * 6 + c1 * 12)
-    assert S.value - constant == pytest.approx(value, rel=2e-11)
-    assert square(F) == pytest.approx(force2, rel=2e-11)
+    assert S.value == pytest.approx(value, rel=2e-11)
+    assert square(F) == pytest.approx(force2, rel=2e-10)
 
 
 @jali.site_function

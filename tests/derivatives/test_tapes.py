@@ -10,7 +10,7 @@ import pytest
 import jali
 from jali import EVEN, ODD, SU, Complex, Field, Lattice, Real, TraceError, Vector
 from jali.fermions import WilsonDirac
-from jali.gauge import GaugeField, WilsonAction, ape_smear, hyp_smear, stout_smear
+from jali.gauge import GaugeField, ape_smear, hyp_smear, stout_smear, wilson_action
 
 
 @jali.site_function
@@ -263,7 +263,7 @@ def test_transforms_of_fields(norm: str) -> None:
 )
 def test_smearing_before_an_action(smear: Any) -> None:
     U = GaugeField(Lattice(4, 2, 4), SU(2)).hot_start(seed=2)
-    action = WilsonAction(2.3)
+    action = wilson_action(2.3)
     with jali.Tape(U) as tape:
         S = action.value(smear(smear(U)))
     (F,) = tape.gradient(S)
@@ -452,3 +452,19 @@ def test_ranks_run_the_parts_of_several_batches_in_one_order() -> None:
 
     alone = run()
     assert all(np.array_equal(one, alone) for one in jali.virtual_ranks(2, run))
+
+
+def test_observables_of_gauge_fields_are_totals() -> None:
+    """Of the trace of links: dS = Re tr(omega U) / (n links), so that F = -(1/2) TA(U) / (n links), TA the traceless anti-Hermitian part."""
+    from jali.gauge import energy_density, link_trace, plaquette, polyakov_loop, topological_charge
+
+    U = GaugeField(Lattice(4, 2, 2, 2), SU(2)).hot_start(seed=3)
+    with jali.Tape(U) as tape:
+        traces = link_trace(U)
+        others = [plaquette(U), polyakov_loop(U).real, energy_density(U), topological_charge(U)]
+    assert all(isinstance(one, jali.Total) for one in others)
+    (force,) = tape.gradient(traces)
+    for f, u in zip(force, U.fields, strict=True):
+        u = u[...]
+        wanted = (u - np.conj(np.swapaxes(u, -1, -2))) / 2  # of SU(2) without trace
+        np.testing.assert_allclose(f[...], -0.5 * wanted / (2 * U.links), atol=1e-15)

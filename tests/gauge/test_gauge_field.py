@@ -17,7 +17,6 @@ from jali.gauge import (
     SU,
     Algebra,
     GaugeField,
-    WilsonAction,
     link_trace,
     metropolis_sweep,
     overrelaxation_sweep,
@@ -26,6 +25,7 @@ from jali.gauge import (
     polyakov_loop,
     stout_smear,
     sweep,
+    wilson_action,
     wilson_flow,
 )
 from jali.gauge.groups import gaussian_algebra, project
@@ -382,7 +382,7 @@ READERS = {
     "sweep": lambda U: sweep(U, 2.0, jali.Random(1)),
     "overrelaxation": overrelaxation_sweep,
     "Metropolis": lambda U: metropolis_sweep(U, 2.0, jali.Random(1)),
-    "force": lambda U: WilsonAction(1.0).force(U),
+    "force": lambda U: wilson_action(1.0).force(U),
     "flow": lambda U: next(wilson_flow(U, 0.1)),
     "smearing": stout_smear,
     "Polyakov": polyakov_loop,

@@ -16,13 +16,13 @@ from jali.errors import LayoutError, ParameterError
 from jali.gauge import (
     SU,
     GaugeField,
-    WilsonAction,
     link_trace,
     measure_field_strength,
     plaquettes,
     polyakov_loop,
     staple_sum,
     topological_charge,
+    wilson_action,
     wilson_loop,
     wilson_loops,
 )
@@ -113,7 +113,7 @@ def test_every_observable_is_gauge_invariant(extents: tuple[int, ...], n: int) -
         values = [*plaquettes(U), found.energy, found.energy_plaquette, found.charge]
         values += [polyakov_loop(U, mu) for mu in range(len(extents))]
         values += list(wilson_loops(U, 2, 2).ravel())
-        values += [WilsonAction(2.0).density(U)]
+        values += [wilson_action(2.0).density(U)]
         if n == 1 and len(extents) == 2:
             values.append(topological_charge(U))
         return np.array(values)

@@ -13,7 +13,6 @@ from jali.gauge import (
     SU,
     Flow,
     GaugeField,
-    WilsonAction,
     ape_smear,
     link_trace,
     measure_field_strength,
@@ -22,6 +21,7 @@ from jali.gauge import (
     polyakov_loop,
     stout_smear,
     sweep,
+    wilson_action,
     wilson_loops,
 )
 
@@ -46,7 +46,7 @@ def history(
         sweep(U, beta, rng, 1, 1)
         found += [plaquettes(U), polyakov_loop(U)]
     found.append(metropolis_sweep(U, beta, rng))
-    found += [digest(U), link_trace(U), WilsonAction(beta).value(U)]
+    found += [digest(U), link_trace(U), wilson_action(beta).value(U)]
     found += [polyakov_loop(U, mu) for mu in range(len(extents))]
     found.append(wilson_loops(U, 2, 3).tobytes())
     V = Flow(U, 0.05).advance(2)

@@ -17,13 +17,13 @@ from jali.errors import LayoutError, ParameterError
 from jali.gauge import (
     SU,
     GaugeField,
-    WilsonAction,
     heat_bath_sweep,
     metropolis_sweep,
     overrelaxation_sweep,
     plaquette,
     staple,
     sweep,
+    wilson_action,
 )
 from jali.gauge.heatbath import (
     heat_bath_creutz,
@@ -31,18 +31,20 @@ from jali.gauge.heatbath import (
     heat_bath_u1,
     needs_creutz,
 )
-from jali.gauge.link_colours import link_colours
+from jali.gauge.link_colours import site_colours
+from jali.gauge.link_terms import LinkTerms
 from jali.gauge.markov_chain import simulate
 from jali.gauge.overrelaxation import overrelax
+from jali.statistics import mean_error
 
 
 @pytest.mark.parametrize("extents", [(2, 2), (3, 5), (4, 4, 4), (4, 4, 4, 4)])
 @pytest.mark.parametrize("n", GROUPS)
 def test_overrelaxation_conserves_the_action_and_moves_the_links(extents: tuple[int, ...], n: int) -> None:
     U = warm(extents, n)
-    action, before = WilsonAction(1.0).value(U), as_array(U)
+    action, before = wilson_action(1.0).value(U), as_array(U)
     overrelaxation_sweep(U)
-    assert WilsonAction(1.0).value(U) == pytest.approx(action, rel=1e-13)
+    assert wilson_action(1.0).value(U) == pytest.approx(action, rel=1e-13)
     assert U.unitarity_deviation() < 1e-13
     assert np.abs(as_array(U) - before).max() > 0.1
 
@@ -170,7 +172,7 @@ def test_the_su_n_heat_bath_converges_to_the_one_link_integral(n: int, beta: flo
     rng = jali.Random(3)
     means = []
     for k in range(60):
-        if needs_creutz(n, beta, 2):
+        if needs_creutz(n, 2 * beta / math.sqrt(n)):
             heat_bath_creutz[EVEN](U, rng, beta / n, U.lattice.directions[0], staple)
         else:
             heat_bath_kennedy_pendleton[EVEN](U, rng, n / (2 * beta), U.lattice.directions[0], staple)
@@ -237,7 +239,7 @@ def test_metropolis_accepts_small_proposals_and_refuses_large_ones() -> None:
 
 
 @pytest.mark.parametrize("extents", [(3, 4), (5, 5), (3, 3, 4), (5, 2, 3, 4), (7, 3), (4, 6)])
-def test_link_colours_separate_all_neighbours(extents: tuple[int, ...]) -> None:
+def test_site_colours_separate_all_neighbours(extents: tuple[int, ...]) -> None:
     lattice = jali.Lattice(*extents)
     seen = np.full(extents, -1)
     colour = jali.Field(lattice, jali.Real())
@@ -246,24 +248,42 @@ def test_link_colours_separate_all_neighbours(extents: tuple[int, ...]) -> None:
     def mark(X, colour, value):
         colour[X] = value
 
-    for number, domain in enumerate(link_colours(lattice)):
+    for number, domain in enumerate(site_colours(lattice)):
         mark[domain](colour, float(number))
     seen = colour.local()
     for axis in range(len(extents)):
         assert (seen != np.roll(seen, -1, axis)).all()
 
 
-def test_lattices_without_independent_links_are_refused() -> None:
-    for extents in [(4, 1), (8,)]:
-        U = GaugeField(jali.Lattice(*extents), SU(2)).cold_start()
-        with pytest.raises(LayoutError, match="at least two dimensions and extents of at least 2"):
-            heat_bath_sweep(U, 1.0, jali.Random(1))
+@pytest.mark.parametrize(
+    ("extents", "message"),
+    [((4, 1), r"one link twice, \(0, -?1\) apart: it is too small"), ((8,), "1 dimensions has no loops")],
+)
+def test_lattices_without_independent_links_are_refused(extents: tuple[int, ...], message: str) -> None:
+    U = GaugeField(jali.Lattice(*extents), SU(2)).cold_start()
+    with pytest.raises(LayoutError, match=message):
+        heat_bath_sweep(U, 1.0, jali.Random(1))
+
+
+@pytest.mark.short(1)
+@pytest.mark.parametrize(("n", "beta"), [(2, 2.0), (1, 1.3), (2, 0.5)])
+def test_a_negative_beta_turns_the_plaquettes_round(n: int, beta: float) -> None:
+    """With -1 in the group, links of every second row change sign and all plaquettes with them, where the extent across is even."""
+    exact = jali.gauge.plaquette_reference(f"SU({n})" if n > 1 else "U(1)", beta, (6, 6)).value
+    for update in (sweep, metropolis_sweep):
+        U, rng, series = GaugeField(jali.Lattice(6, 6), SU(n)).hot_start(1), jali.Random(4), []
+        for k in range(600):
+            update(U, -beta, rng)
+            if k >= 50:
+                series.append(plaquette(U))
+        found = mean_error(series)
+        assert abs(found.mean + exact) < 4 * found.error < 0.05
 
 
 def test_impossible_parameters_are_refused() -> None:
     U = GaugeField(jali.Lattice(4, 4), SU(2)).cold_start()
     rng = jali.Random(1)
-    for beta in (-1.0, math.nan, math.inf):
+    for beta in (math.nan, math.inf):
         with pytest.raises(ParameterError, match="beta"):
             sweep(U, beta, rng)
     with pytest.raises(ParameterError, match="width"):
@@ -285,11 +305,19 @@ def test_the_same_seed_gives_the_same_links_and_another_one_does_not() -> None:
 
 
 def test_creutz_is_chosen_at_strong_coupling_only() -> None:
-    assert needs_creutz(3, 0.5, 4)
-    assert needs_creutz(2, 0.3, 4)
-    assert needs_creutz(2, 0.0, 2)
-    assert not needs_creutz(3, 5.7, 4)
-    assert not needs_creutz(2, 2.3, 4)
+    for n, beta, ndim, creutz in (
+        (3, 0.5, 4, True),
+        (2, 0.3, 4, True),
+        (2, 0.0, 2, True),
+        (3, 5.7, 4, False),
+        (2, 2.3, 4, False),
+        (2, -2.3, 4, False),
+    ):
+        U = GaugeField(jali.Lattice(*[4] * ndim), SU(n))
+        size = LinkTerms.of_links(wilson_action(beta), U).size_of_staples(U)
+        # 2 (d - 1) staples that do not correlate, each of n rows of length 1
+        assert size == pytest.approx(abs(beta) / n * math.sqrt(2 * (ndim - 1) * n), rel=1e-12)
+        assert needs_creutz(n, size) == creutz
 
 
 def test_the_staple_of_the_update_is_that_of_the_action() -> None:

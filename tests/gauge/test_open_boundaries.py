@@ -22,8 +22,6 @@ from jali.gauge import (
     SU,
     Flow,
     GaugeField,
-    RectangleAction,
-    WilsonAction,
     ape_smear,
     exhausted_attempts,
     heat_bath_sweep,
@@ -37,10 +35,12 @@ from jali.gauge import (
     plaquettes,
     polyakov_lines,
     polyakov_loop,
+    rectangle_action,
     simulate,
     stout_smear,
     symanzik_action,
     topological_charge,
+    wilson_action,
     wilson_flow,
     wilson_loop,
     wilson_loops,
@@ -124,12 +124,12 @@ def test_plaquettes_action_and_energy_are_weighted_sums_of_loops(
         assert mean == pytest.approx(total / number, abs=1e-13, nan_ok=True)
     assert all(number == U.volume for _, number in found.values())
     deficit = sum(number - total for total, number in found.values())
-    assert WilsonAction(2.5).value(U) == pytest.approx(2.5 * deficit, rel=1e-12)
-    assert WilsonAction(2.5).density(U) == pytest.approx(2.5 * deficit / U.volume, rel=1e-12)
+    assert wilson_action(2.5).value(U) == pytest.approx(2.5 * deficit, rel=1e-12)
+    assert wilson_action(2.5).density(U) == pytest.approx(2.5 * deficit / U.volume, rel=1e-12)
     assert measure_field_strength(U).energy_plaquette == pytest.approx(2 * n * deficit / U.volume, rel=1e-12)
     rectangles = [loops(U, *plane, *sides) for plane in planes(U) for sides in ((2, 1), (1, 2))]
     expected = 1.8 * deficit - 0.1 * sum(number - total for total, number in rectangles)
-    assert RectangleAction(1.0, -0.1).value(U) == pytest.approx(expected, rel=1e-12)
+    assert rectangle_action(1.0, -0.1).value(U) == pytest.approx(expected, rel=1e-12)
 
 
 @cases
@@ -157,7 +157,7 @@ def test_vacuum_values(extents: tuple[int, ...], open_: tuple[int, ...], n: int)
     U = GaugeField(jali.Lattice(*extents), SU(n), boundary=boundary).cold_start()
     assert (plaquettes(U)[0], plaquettes(U)[2], link_trace(U)) == (1.0, 1.0, 1.0)
     assert (wilson_loops(U, 1, min(extents) - 1) == 1.0).all()
-    for action in (WilsonAction(6.0), symanzik_action(6.0), iwasaki_action(6.0)):
+    for action in (wilson_action(6.0), symanzik_action(6.0), iwasaki_action(6.0)):
         assert action.value(U) == pytest.approx(0.0, abs=1e-9)
         assert action.density(U) == pytest.approx(0.0, abs=1e-9)
     found = measure_field_strength(U)
@@ -267,7 +267,7 @@ def test_the_mirror_image_has_the_action_twice(
 ) -> None:
     U = started(extents, open_, n)
     V = mirror_image(U)
-    for action in (WilsonAction(2.0), iwasaki_action(2.0)):
+    for action in (wilson_action(2.0), iwasaki_action(2.0)):
         assert action.value(V) == pytest.approx(2 ** len(open_) * action.value(U), rel=1e-12)
         assert action.density(V) == pytest.approx(action.density(U), rel=1e-12)
 
@@ -306,7 +306,7 @@ def test_the_flow_lowers_the_action_of_the_open_lattice() -> None:
 
 # ---- staples and updates ---------------------------------------------------------------------------------
 
-ACTIONS = [WilsonAction(2.3), iwasaki_action(2.3)]
+ACTIONS = [wilson_action(2.3), iwasaki_action(2.3)]
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda a: type(a).__name__)
@@ -422,7 +422,7 @@ def test_ranks_do_not_change_a_bit() -> None:
         U = GaugeField(jali.Lattice(*extents), SU(n), boundary=dict.fromkeys(open_, "open")).hot_start(5)
         heat_bath_sweep(U, 2.3, jali.Random(1))
         V = Flow(U, 0.05).advance(1)
-        numbers = [*plaquettes(V), *wilson_loops(V, 2, 2).ravel(), link_trace(V), WilsonAction(1.0).value(V)]
+        numbers = [*plaquettes(V), *wilson_loops(V, 2, 2).ravel(), link_trace(V), wilson_action(1.0).value(V)]
         return [float(x).hex() for x in numbers]
 
     assert jali.virtual_ranks(2, run) == jali.virtual_ranks(1, run) * 2

@@ -18,7 +18,6 @@ from jali.gauge import (
     Flow,
     FlowPoint,
     GaugeField,
-    WilsonAction,
     ape_smear,
     hyp_smear,
     measure_field_strength,
@@ -27,6 +26,7 @@ from jali.gauge import (
     reference_width,
     stout_smear,
     topological_charge,
+    wilson_action,
     wilson_flow,
 )
 
@@ -258,7 +258,7 @@ def test_a_shorter_last_step_has_the_accuracy_of_the_others() -> None:
 @pytest.mark.parametrize("n", GROUPS)
 def test_the_force_is_the_numerical_derivative_of_the_action(extents: tuple[int, ...], n: int) -> None:
     U = warm(extents, n)
-    action = WilsonAction(1.7)
+    action = wilson_action(1.7)
     forces = action.force(U)
     rng = np.random.default_rng(2)
     for _ in range(4):
@@ -282,19 +282,19 @@ def test_the_force_is_gauge_covariant(n: int) -> None:
     g = jali.Field(U.lattice, SU(n))
     g[...] = reference.near_unity((4, 4, 4), n, 5, 3.0)
     G = g.local()
-    before = [f.local() for f in WilsonAction(2.0).force(U)]
-    after = [f.local() for f in WilsonAction(2.0).force(U.gauge_transform(g))]
+    before = [f.local() for f in wilson_action(2.0).force(U)]
+    after = [f.local() for f in wilson_action(2.0).force(U.gauge_transform(g))]
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(b, G @ a @ reference.dagger(G), atol=1e-13)
 
 
 def test_the_action_of_ordered_links_is_zero_and_counts_plaquettes() -> None:
     U = GaugeField(jali.Lattice(4, 4, 4), SU(3)).cold_start()
-    assert WilsonAction(6.0).value(U) == 0.0
+    assert wilson_action(6.0).value(U) == 0.0
     U = warm((4, 4, 4), 3)
-    assert WilsonAction(6.0).density(U) == pytest.approx(6.0 * 3 * (1 - plaquette(U)), rel=1e-13)
+    assert wilson_action(6.0).density(U) == pytest.approx(6.0 * 3 * (1 - plaquette(U)), rel=1e-13)
     with pytest.raises(ParameterError, match="beta"):
-        WilsonAction(math.nan)
+        wilson_action(math.nan)
 
 
 # ---- flow ------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_the_plaquette_energy_falls_by_the_square_of_the_force(n: int) -> None:
     volume = U.lattice.volume
     energies = [measure_field_strength(u).energy_plaquette * volume / 2 for u in (before, after)]
     slope = (energies[1] - energies[0]) / (2 * step)
-    force = WilsonAction(2.0 * n).force(middle)  # F = TA(U S^dagger)
+    force = wilson_action(2.0 * n).force(middle)  # F = TA(U S^dagger)
     predicted = -sum(float((np.abs(f.local()) ** 2).sum()) for f in force)
     assert slope == pytest.approx(predicted, rel=1e-4)
 

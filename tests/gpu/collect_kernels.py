@@ -47,7 +47,7 @@ def collect(n: int, precision: str) -> None:
     gauge.wilson_loops(U, 2, 2)
     gauge.ape_smear(U)
     gauge.stout_smear(U)
-    gauge.WilsonAction(6.0).force(U)
+    gauge.wilson_action(6.0).force(U)
     gauge.staple_sum(U, U.fields[0].like(element=jali.Matrix(n)), lattice.directions[0])
     if n > 1:
         gauge.measure_field_strength(U)

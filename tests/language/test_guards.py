@@ -37,6 +37,7 @@ import jali
 from jali import Complex, Field, Lattice, Real
 from jali.codegen.stage_cache import COUNTS
 from jali.gauge import SU, GaugeField, iwasaki_action
+from jali.gauge.link_terms import LinkTerms
 
 WAYS: dict[str, Any] = {}
 SETTINGS = SimpleNamespace(coupling=2.0)
@@ -1169,14 +1170,15 @@ def test_functions_of_a_cache_are_known_again(pair, maxsize):
 def test_a_closure_of_jali_that_cannot_be_seen_is_refused_where_it_is_called():
     U = GaugeField(Lattice(4, 4), SU(2)).cold_start()
     out = Field(U.lattice, Complex())
-    hidden = itertools.repeat(iwasaki_action(2.3).staple)
+    terms = LinkTerms.of_links(iwasaki_action(2.3), U)
+    hidden = itertools.repeat(terms.staple)
 
     @jali.site_function
     def f(X, out, U):
-        staple = next(hidden)(X, U, X.directions()[0])
+        staple = next(hidden)(X, U, X.directions()[0], *terms.given)
         out[X] = staple.trace()
 
-    with pytest.raises(jali.TraceError, match=r"hides its closure \(c0, c1\)") as caught:
+    with pytest.raises(jali.TraceError, match=r"hides its closure \(formula, links\)") as caught:
         f(out, U)
     assert str(caught.value).endswith(f"{__file__}:{f.function.__code__.co_firstlineno + 2}")
 

@@ -36,7 +36,7 @@ from jali.gauge.algorithms import algorithms
 from jali.gauge.field import opened
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
-from jali.gauge.link_colours import link_colours
+from jali.gauge.link_terms import LinkTerms
 from jali.gauge.updates import check_subgroups
 from jali.io.ensemble import CONFIGURATIONS, LINKS, checksum_text, configuration_name
 from jali.io.parallel import raised_alike, together
@@ -57,10 +57,12 @@ class MarkovChain:
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
             self.action = ACTIONS[parameters.gauge.action].make(parameters.gauge.beta)
-            link_colours(lattice, self.action.reach)  # refuses lattices on which links cannot be updated
             if algorithms()[parameters.update.algorithm].by_subgroups or parameters.update.overrelaxation:
                 check_subgroups(group_order(parameters), ranks.rank == 0)
-        self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
+            self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
+            LinkTerms.of_links(self.action, self.U).parts(
+                self.U
+            )  # refuses lattices on which links cannot be updated
         self.rng = Random.reserved(CHAIN, parameters.run.seed, parameters.run.stream)
         self.sweep = 0
         self.acceptance: float | None = None
@@ -222,11 +224,10 @@ def _refuse_other_numbers(parameters: RunParameters, checkpoint: io.Checkpoint) 
     """
     if "purpose" in checkpoint.rng:
         return
-    gauge, extents = parameters.gauge, parameters.lattice.extents
-    creutz = parameters.update.algorithm == "heatbath" and needs_creutz(
-        group_order(parameters), gauge.beta, len(extents)
-    )
-    if ARITHMETICS[parameters.run.precision].bits == 32 or (group_order(parameters) > 1 and creutz):
+    n, ndim = group_order(parameters), len(parameters.lattice.extents)
+    size = parameters.gauge.beta / n * math.sqrt(2 * (ndim - 1) * n)  # of staples of random links
+    creutz = parameters.update.algorithm == "heatbath" and n > 1 and needs_creutz(n, size)
+    if ARITHMETICS[parameters.run.precision].bits == 32 or creutz:
         raise FileFormatError(
             f"{checkpoint.path} is of an earlier version of jali, whose updates in float32 and at small beta drew other numbers; "
             "its chain cannot be continued exactly. Begin another run from its links: jali convert DIR FILE.ildg, then "

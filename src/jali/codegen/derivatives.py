@@ -15,7 +15,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
 from jali.codegen.language.arithmetic import add, mul
 from jali.codegen.language.conversions import build, element, zero_of
-from jali.codegen.language.leaves import is_fixed, is_zero
+from jali.codegen.language.leaves import is_constant, is_fixed, is_zero
 from jali.codegen.operation import PARTS, described
 from jali.codegen.rewriting import reachable
 from jali.codegen.types import Type
@@ -195,14 +195,15 @@ def pushed_forward(nodes: Builder, roots: Sequence[Node], changes: Mapping[int, 
         if all(change is None for change in of):
             continue
         with _at_line_of(nodes, node):
-            change = _change(nodes, node, of)
+            change = change_of(nodes, node, of)
         if change is not None and not is_zero(change):
             assert change.type == node.type, f"the change of {node!r} is a {change.type}"
             found[node.number] = change
     return found
 
 
-def _change(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+def change_of(nodes: Builder, node: Node, of: Sequence[Node | None]) -> Node | None:
+    """The change of a value for those of its arguments, None where there is none. Raises TraceError where its operation has no derivative."""
     operation = described(node)
     if operation.alike is not None:
         inner = operation.alike(nodes, node)
@@ -256,7 +257,7 @@ def check_linear(
         if operation.jointly:
             choices = range(1, len(of)) if operation.chooses else range(len(of))
             for k in choices:
-                if not of[k] and not is_zero(node.args[k]):
+                if not of[k] and not _vanishes(node.args[k]):
                     raise _error(
                         node,
                         f"what is added here to a value that is linear in {names} is none itself: the function is linear but for a "
@@ -279,7 +280,7 @@ def check_linear(
     for value, what in roots:
         found = degree.get(value.number, 0)
         if not found:
-            if is_zero(value):
+            if _vanishes(value):
                 continue
             raise _error(
                 value, f"{what} does not depend on {names}: the function is linear but for a constant"
@@ -296,6 +297,11 @@ def check_linear(
                 f'{what} is linear in {names} over the real numbers alone, so it has no adjoint under sum conj(a) b; inner="real" takes '
                 "the real part of that",
             )
+
+
+def _vanishes(node: Node) -> bool:
+    """Whether a value is zero, of the algebra or as a user's number."""
+    return is_zero(node) or (is_constant(node) and node.type.kind != "bool" and node.attrs[0] == 0)
 
 
 _WORDS = {

@@ -43,7 +43,28 @@ Part = tuple[SiteFunction, Domain, tuple[Any, ...]]
 """A function of a call that is several, where it runs, and what it takes besides the call's arguments."""
 
 
-_EVERY = object()  # all batches
+@dataclass(frozen=True)
+class Chosen:
+    """Which of the fields that a derivative sets one of its parts sets: those of one lattice and batch, or with sites of one colour; None: all."""
+
+    kind: tuple[int, Any] | None = None
+    colour: Domain | None = None
+
+    def has(self, field: Field) -> bool:
+        """Whether a field is among them."""
+        return (self.kind is None or self.kind == kind_of(field)) and (
+            self.colour is None or field.over in (ALL, self.colour)
+        )
+
+
+EVERY = Chosen()
+
+
+def kind_of(field: Field) -> tuple[int, Any]:
+    """What fields that one kernel writes have in common."""
+    return field.lattice.serial, field.batch
+
+
 MOST_FLOPS = 4000
 """Of a kernel that gathers several fields; where it were more, each has its own."""
 MOST_SEQUENCES = 256
@@ -77,6 +98,7 @@ class Derivation:
     neighbours: str = ""
     kept: tuple[Kept, ...] = ()
     keeps: bool = False
+    of_sum_alone: bool = False  # what the function writes besides has no cotangent
     only: int = -1  # which of the fields is set, of those that have kernels of their own; -1: all
 
     def changes(self, base: SiteFunction) -> list[str]:
@@ -134,24 +156,37 @@ class DerivedFunction(SiteFunction):
         self._by_place_seen = self._whose_defaults.__defaults__
 
     def _lattice_of(self, fields: list[Field], arguments: tuple[Any, ...], wanted: Any) -> Any:
-        if self.derivation.kind in ("adjoint", "pullback") and wanted is None:
-            name = (self.derivation.changes(self.base) or self.derivation.of)[0]
-            own = list(fields_of([arguments[self.parameters.index(name)]]))
-            fields = [*own[:1], *fields]
+        if self.derivation.kind in ("adjoint", "pullback"):
+            targets = self._targets(arguments)
+            wanted = targets[0].lattice if targets else wanted
+        elif self.derivation.kind == "tangent":  # the changes stand in front, and lie on any lattice
+            own = self._of_base(arguments)
+            wanted = wanted or self.base._lattice_of(list(fields_of(own)), own, None)
         return super()._lattice_of(fields, arguments, wanted)
+
+    def _of_base(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments that the function itself takes."""
+        return tuple([arguments[self.parameters.index(n)] for n in self.base.parameters if n in self.parameters])
 
     def _bind(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
     ) -> Any:
         plan = self.derivation
-        if plan.kind in ("tangent", "conjugate") or plan.keeps or plan.only >= 0:
+        if plan.keeps or plan.only >= 0:
+            return super()._bind(domain, arguments, lattice, sums, key)
+        derived_base = isinstance(self.base, DerivedFunction)
+        if derived_base and domain is not ALL and self.base.derivation.kind in ("adjoint", "pullback"):
+            raise trace_error(
+                f"{self.__name__} is a derivative of a derivative, and {self.base.__name__} over {domain} sets other sites than these. Take the derivatives in the "
+                "other order, jali.gradient(jali.tangent(f, ...), ...), or name the colour by fields that live on it"
+            )
+        kinds = list(dict.fromkeys(map(kind_of, self._targets(arguments))))  # alike on all ranks
+        if len(kinds) > 1:  # a kernel writes fields of one lattice, members or what they share
+            parts: list[Any] = [(self, domain, (), Chosen(kind)) for kind in kinds]
+            return self._remembered(parts, arguments, domain, lattice, key)
+        if plan.kind in ("tangent", "conjugate"):
             return super()._bind(domain, arguments, lattice, sums, key)
         ran = ALL if plan.over is not ALL or plan.kept else self._ran_over(domain, arguments)
-        batches = list(dict.fromkeys(one.batch for one in self._targets(arguments)))  # alike on all ranks
-        if len(batches) > 1:  # a kernel writes members, or what they share
-            return self._remembered(
-                [(self, domain, (), batch) for batch in batches], arguments, domain, lattice, key
-            )
         try:
             if ran is ALL:
                 return super()._bind(domain, arguments, lattice, sums, key)
@@ -159,28 +194,34 @@ class DerivedFunction(SiteFunction):
         except KeptApartError as apart:
             if plan.kept:
                 raise
-            parts = self._with_kept(apart.what, arguments, domain)
+            parts = [(*part, EVERY) for part in self._with_kept(apart.what, arguments, domain)]
         except TargetsApartError as apart:
-            parts = [(self._over(replace(plan, only=k)), domain, ()) for k in range(apart.what)]
-        return self._remembered([(*part, _EVERY) for part in parts], arguments, domain, lattice, key)
+            parts = [(self._over(replace(plan, only=k)), domain, (), EVERY) for k in range(apart.what)]
+        return self._remembered(parts, arguments, domain, lattice, key)
+
+    @property
+    def _target_names(self) -> list[str]:
+        """The parameters that stand for what a call sets, as far as that is known before it is traced."""
+        if self.derivation.kind in ("adjoint", "pullback"):
+            return self.derivation.changes(self.base) or list(self.derivation.of)
+        return self.base._target_names if isinstance(self.base, DerivedFunction) else []
 
     def _targets(self, arguments: tuple[Any, ...]) -> list[Field]:
         """The fields that a call sets."""
-        names = self.derivation.changes(self.base) or self.derivation.of
-        return list(fields_of([arguments[self.parameters.index(n)] for n in names]))
+        return list(fields_of([arguments[self.parameters.index(n)] for n in self._target_names]))
 
-    def _of_batch(self, arguments: tuple[Any, ...], batch: Any) -> tuple[Any, ...]:
-        """The arguments, without what is set and has another batch."""
-        if batch is _EVERY:
+    def _chosen(self, arguments: tuple[Any, ...], chosen: Chosen) -> tuple[Any, ...]:
+        """The arguments, without what is set and not chosen."""
+        if chosen is EVERY:
             return arguments
-        names = self.derivation.changes(self.base) or self.derivation.of
 
         def limited(argument: Any) -> Any:
             if isinstance(argument, Field):
-                return argument if argument.batch == batch else None
+                return argument if chosen.has(argument) else None
             many = getattr(argument, "fields", argument)
             return [limited(one) for one in many] if isinstance(many, list | tuple) else argument
 
+        names = self._target_names
         return tuple(
             limited(one) if name in names else one
             for name, one in zip(self.parameters, arguments, strict=True)
@@ -232,11 +273,9 @@ class DerivedFunction(SiteFunction):
         fields = list(fields_of(arguments))
         if domain is not ALL or all(f.over is ALL for f in fields):
             return domain
-        names = [n for n in self.base.parameters if n in self.parameters]
-        given = tuple(arguments[self.parameters.index(n)] for n in names)
-        return self.base.domain_of(given, self.derivation.sums)
+        return self.base.domain_of(self._of_base(arguments), self.derivation.sums)
 
-    def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[Part]:
+    def _parts(self, ran: Domain, arguments: tuple[Any, ...]) -> list[Any]:
         """The functions that gather, and where each runs: for a function over one colour, offsets of one parity lead to one colour."""
         targets = self._targets(arguments)
         lattice = targets[0].lattice if targets else next(fields_of(arguments)).lattice
@@ -248,21 +287,13 @@ class DerivedFunction(SiteFunction):
         if ran.colouring is None and not closed and one_lattice:
             colours = {f.over for f in targets}
             parts = [part for part in PARITIES if ALL in colours or part in colours]
-            return [(self._over(replace(self.derivation, over=ran, part=part)), part, ()) for part in parts]
-        there = next(
-            (
-                f.lattice
-                for f in fields_of(
-                    [
-                        arguments[self.parameters.index(n)]
-                        for n in self.base.parameters
-                        if n in self.parameters
-                    ]
-                )
-            ),
-            lattice,
-        )
-        return [(self._over(replace(self.derivation, over=ran, masked=True)), ALL, (_mask(there, ran),))]
+            return [
+                (self._over(replace(self.derivation, over=ran, part=part)), part, (), Chosen(colour=part))
+                for part in parts
+            ]
+        there = next((f.lattice for f in fields_of(self._of_base(arguments))), lattice)
+        masked = self._over(replace(self.derivation, over=ran, masked=True))
+        return [(masked, ALL, (_mask(there, ran),), EVERY)]
 
     def _over(self, derivation: Derivation) -> SiteFunction:
         return derived(self.base, derivation)
@@ -297,8 +328,8 @@ class CallSequence:
     def calls(self, arguments: tuple[Any, ...]) -> list[tuple[SiteFunction, Domain, tuple[Any, ...]]]:
         """The functions, where each runs, and its arguments."""
         return [
-            (function, domain, (*self.whole._of_batch(arguments, batch), *more))
-            for function, domain, more, batch in self.parts
+            (function, domain, (*self.whole._chosen(arguments, chosen), *more))
+            for function, domain, more, chosen in self.parts
         ]
 
     def hold(self) -> bool:
@@ -432,9 +463,9 @@ def _function(function: Any, what: str) -> SiteFunction:
 
 
 def _named(function: SiteFunction, of: Any, what: str) -> tuple[str, ...]:
-    names = (of,) if isinstance(of, str) else tuple(of) if isinstance(of, Iterable) else (of,)
+    names = tuple(of) if isinstance(of, list | tuple) else (of,)
     for name in names:
-        if name not in function.parameters:
+        if not isinstance(name, str) or name not in function.parameters:
             raise ParameterError(
                 f"jali.{what}: of= names parameters of {function.__name__} ({', '.join(function.parameters)}), not {value_shown(name)}"
             )
@@ -510,12 +541,17 @@ def gradient(
     names = _named(function, of, "gradient")
     if total is None:
         total = function.parameters[-1]
+        if total in names:
+            raise ParameterError(
+                f"jali.gradient takes a function that sums: the last parameter of {function.__name__} is its sum, and that is {total}, which of= names"
+            )
     if total not in function.parameters or total in names:
         raise ParameterError(
             f"jali.gradient: total= is the parameter of {function.__name__} that is a sum ({', '.join(function.parameters)}), not {value_shown(total)}"
         )
     how = _choice(neighbours, "gradient")
-    return derived(function, Derivation("pullback", names, (total,), weighted=weighted, neighbours=how))
+    plan = Derivation("pullback", names, (total,), weighted=weighted, neighbours=how, of_sum_alone=True)
+    return derived(function, plan)
 
 
 def pullback(function: SiteFunction, of: str | Sequence[str], *, neighbours: str = "") -> DerivedFunction:
@@ -559,6 +595,8 @@ def _pairs(
             continue
         if not there:
             raise trace_error(f"{name} is no field: derivatives are with respect to fields")
+        if any(one.element.type.kind not in ("real", "complex") for one in there):
+            raise trace_error(f"{name} holds whole numbers, which have no derivative")
         if len(own) != len(there):
             raise trace_error(
                 f"{name} has {len(there)} fields, and what belongs to them {len(own)}: one field for each"
@@ -579,7 +617,8 @@ def is_group(element: Any) -> bool:
     return element.name.startswith("SU(") or element.name == "U(1)"
 
 
-def _loads(roots: Iterable[Node], slots: set[int]) -> list[Node]:
+def loads_of(roots: Iterable[Node], slots: set[int]) -> list[Node]:
+    """The reads of fields, by their slots, that values are made of."""
     return [node for node in reachable(roots) if described(node).reads and node.attrs[0] in slots]
 
 
@@ -598,7 +637,7 @@ def _refuse_rewritten(
 ) -> None:
     """Raises TraceError where the function reads what it writes, and its parameter stands for the cotangent."""
     written = {store.slot for store in found.stores} - apart
-    for node in _loads(roots, written):
+    for node in loads_of(roots, written):
         name = trace.slots[node.attrs[0]].name
         raise TraceError(
             f"{base.__name__} reads {name}, which it also writes, so {name} cannot stand for its cotangent: write to another field, or record "
@@ -629,10 +668,11 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
                 cotangents[there.slot] = c
                 apart.add(there.slot)
         roots = [store.value for store in found.stores] + [term.value for term in found.terms]
-        loads = _loads(roots, slots)
+        loads = loads_of(roots, slots)
         if linear:
             _check_adjoint(base, plan, found, trace, loads, slots)
-        _refuse_rewritten(base, found, trace, apart, roots)
+        if not plan.of_sum_alone:
+            _refuse_rewritten(base, found, trace, apart, roots)
         if not found.stores and not plan.sums:
             raise trace_error(f"{base.__name__} writes no field: jali.gradient takes functions that sum")
         seeds = _seeds(base, plan, found, trace, cotangents, given, linear)
@@ -642,7 +682,8 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
         gatherer = Gatherer(trace, found.ratio)
         keep, mask = _limits(plan, trace, given)
         gathered = [
-            (target, there, _contributions(trace, there, loads, pulled, target)) for _, target, there in pairs
+            (target, there, contributions_of(trace, there, loads, pulled, target))
+            for _, target, there in pairs
         ]
         if found.ratio is None and getattr(_under_way, "plan", None) == (base, plan):
             fields = fields_in(given["kept values"]) if plan.kept else []
@@ -697,7 +738,7 @@ def _kept(
         return not batched and gatherer.factors_of_value(node, is_open) is not None
 
     word = ARITHMETICS[trace.precision].bytes
-    values = values_to_keep(wanted, word, possible, plan.neighbours)
+    values = values_to_keep(wanted, word, possible, plan.neighbours, gatherer.is_bound_to_site)
     kept = tuple(Kept(element_of(node), gatherer.factors_of_value(node, is_open) or ()) for node in values)
     if kept != plan.kept:
         raise KeptApartError(kept)
@@ -736,7 +777,7 @@ def _seeds(
 ) -> list[tuple[Node, Node]]:
     """Values and their cotangents: those of fields are read where the values are written."""
     nodes, seeds = trace.builder, []
-    for store in found.stores:
+    for store in () if plan.of_sum_alone else found.stores:
         nodes.line = store.where
         if store.slot in cotangents and cotangents[store.slot] is None:
             continue  # nothing depends on it
@@ -797,11 +838,15 @@ def _weight(plan: Derivation, trace: Trace, term: Term, given: dict[str, Any]) -
     members = max((slot.batch for slot in trace.slots), default=0)
     if members and is_of_members(trace, term.value):
         index.append(leaves.member(nodes, members))
+    if index and not getattr(weight, "shape", ()):
+        raise TraceError(
+            f"the sum {term.name} has an entry for each label, slice or member, and its weight is an array with a number for each\n  at {term.where}"
+        )
     found = weight[tuple(map(Value, index))] if index else weight
     return conversions.convert(nodes, found.node, term.value.type.kind)
 
 
-def _contributions(
+def contributions_of(
     trace: Trace, there: FieldSymbol, loads: list[Node], pulled: dict[int, Scaled], target: FieldSymbol
 ) -> list[Contribution]:
     """All that a field gets, from each read of it."""
@@ -893,9 +938,10 @@ def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Ca
         change_of = {there.slot: change for _, change, there in pairs}
         roots = [store.value for store in found.stores] + [term.value for term in found.terms]
         _refuse_rewritten(base, found, trace, set(), roots)
+        gatherer = Gatherer(trace, found.ratio)
         changes = {
-            load.number: _read_change(trace, load, change_of[load.attrs[0]])
-            for load in _loads(roots, set(change_of))
+            load.number: _read_change(trace, gatherer, load, change_of[load.attrs[0]])
+            for load in loads_of(roots, set(change_of))
         }
         pushed = pushed_forward(nodes, roots, changes)
         fields = {f.slot: f for symbol in own.values() for f in fields_in(symbol)}
@@ -924,20 +970,31 @@ def _forward(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Ca
     return push
 
 
-def _read_change(trace: Trace, load: Node, change: FieldSymbol) -> Node:
-    """The change of a value that is read."""
+def _read_change(trace: Trace, gatherer: Gatherer, load: Node, change: FieldSymbol) -> Node:
+    """The change of a value that is read, by the boundary of the field that changes, whichever its own field has."""
     nodes = trace.builder
     node = nodes.node(load.op, load.args, (change.slot, *load.attrs[1:]), change.element.type)
     leaves.know_symmetry(node, change.element)
     trace.slots[change.slot].reads.setdefault(load.attrs[1], load.where)
     own = trace.slots[load.attrs[0]].storage.element
-    if is_group(own) and change.element.codec == "algebra":
+    omega = is_group(own) and change.element.codec == "algebra"  # it has no phase: the link has it
+    for d, step in enumerate(load.attrs[1]):
+        if step:
+            has, wanted = (_factor_at_edge(trace, slot, d) for slot in (change.slot, load.attrs[0]))
+            node = gatherer.with_factor(node, d, step, has, 1 if omega and wanted is not None else wanted, load.where)
+    if omega:
         return matrices.matmul(nodes, node, load)
     if node.type != load.type:
         raise TraceError(
             f"the change of {own} is a field like it, not of {change.element}\n  at {load.where}"
         )
     return node
+
+
+def _factor_at_edge(trace: Trace, slot: int, d: int) -> complex | None:
+    """By what a field is multiplied across the upper edge; None where it is open."""
+    factors = trace.slots[slot].factors
+    return factors[d] if factors else 1
 
 
 def _conjugated(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> Callable[..., Any]:
@@ -949,9 +1006,17 @@ def _conjugated(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) ->
         nodes = trace.builder
         found = inlined(trace, base, own, ())
         slots = {f.slot for name in plan.of for f in fields_in(own[name])}
-        loads = _loads([store.value for store in found.stores], slots)
+        loads = loads_of([store.value for store in found.stores], slots)
         _check_adjoint(base, replace(plan, inner="real"), found, trace, loads, slots)
-        changes = {load.number: arithmetic.conj(nodes, load) for load in loads}
+        gatherer = Gatherer(trace, found.ratio)
+        changes = {}
+        for load in loads:
+            node = arithmetic.conj(nodes, load)
+            for d, step in enumerate(load.attrs[1]):
+                factor = _factor_at_edge(trace, load.attrs[0], d)
+                if step and factor is not None:  # the field that is conjugated has the boundary of the other one
+                    node = gatherer.with_factor(node, d, step, complex(factor).conjugate(), factor, load.where)
+            changes[load.number] = node
         pushed = pushed_forward(nodes, [store.value for store in found.stores], changes)
         for store in found.stores:
             change = pushed.get(store.value.number)

@@ -73,6 +73,13 @@ class Gatherer:
         """The values that are wanted, and at which offsets, of contributions that are kept."""
         return [(one.value, tuple(-o for o in one.offset)) for one in given if keep(one.offset)]
 
+    def is_bound_to_site(self, node: Node, offset: Offset) -> bool:
+        """Whether a value is made of fields of coarser lattices, which are a part of their sites away at this offset."""
+        ratios = {self.trace.slots[one.attrs[0]].ratio for one in reachable([node]) if described(one).reads}
+        return any(
+            ratio is not None and any(o % c for o, c in zip(offset, ratio.coarser, strict=True)) for ratio in ratios
+        )
+
     def factors_of_value(self, node: Node, open_in: Sequence[bool]) -> tuple[complex | None, ...] | None:
         """The factors of the boundary of a field that keeps a value; None where no boundary has its."""
         found: list[complex | None] = []
@@ -164,6 +171,21 @@ class Gatherer:
             total = chosen if total is None else arithmetic.add(nodes, total, chosen)
         assert total is not None
         return total
+
+    def value_at(self, slot: int, value: Node, step: Offset) -> Node:
+        """A number that each site has, at the site `step` away: zero beyond an open edge of the field of the slot. Raises TraceError where it is
+        another one seen from there."""
+        axes = tuple(_Axis(-s) for s in step)
+        found = self._move(value, axes)
+        factors = self.trace.slots[slot].factors
+        for d, axis in enumerate(axes):
+            if axis.step and factors and factors[d] is None:
+                found = self._inside_only(found, d, axis)
+            elif axis.step and (self._factor(value, d) or 0) != 1:
+                raise TraceError(
+                    f"across the edge in direction {d} this is another number than within the lattice\n  at {value.where}"
+                )
+        return found
 
     # ---- moving ------------------------------------------------------------------------------------------
 
@@ -269,6 +291,22 @@ class Gatherer:
         inside = choices.both(nodes, low, choices.less(nodes, place, extent))
         return choices.where(nodes, inside, value, conversions.zero_of(nodes, value.type))
 
+    def with_factor(
+        self, value: Node, d: int, step: int, has: complex | None, wanted: complex | None, where: str
+    ) -> Node:
+        """A value that is read `step` sites away with one factor across the edge as it is with another one; None: beyond the edge there is nothing. Raises
+        TraceError where that is what it has, and not what is wanted."""
+        axis = _Axis(-step)
+        if has is None and wanted is not None:
+            raise TraceError(
+                f"what is read here in direction {d} is open there, and the field that it belongs to goes on: give both one boundary\n  at {where}"
+            )
+        if wanted is None:
+            return value if has is None else self._inside_only(value, d, axis)
+        assert has is not None
+        factor = complex(wanted) * complex(has).conjugate()
+        return value if abs(factor - 1) < 1e-12 else self._corrected(value, d, axis, factor)
+
     def _corrected(self, value: Node, d: int, axis: _Axis, factor: complex) -> Node:
         """A value times a factor for each crossing on the way to the site that reads."""
         nodes = self.nodes
@@ -364,9 +402,9 @@ class Gatherer:
 
     def _step(self, node: Node, axis: _Axis, d: int, p: int) -> int:
         """The offset, seen from the site that gathers, of a read at the offset p from the site that reads."""
-        if axis.coarser == axis.finer == 1 and self.loop is None:
-            return p - axis.step
         outer = self.trace.slots[node.attrs[0]].ratio  # to what gathers
+        if outer is None and axis.coarser == axis.finer == 1 and self.loop is None:
+            return p - axis.step
         t_coarser, t_finer = (1, 1) if outer is None else (outer.coarser[d], outer.finer[d])
         # in units of the site that gathers, x = z - step and what is inside; the read is at floor(x scale) + p
         if axis.finer == 1:

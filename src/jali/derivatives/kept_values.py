@@ -71,10 +71,14 @@ class _Costs:
 
 
 def values_to_keep(
-    wanted: Sequence[tuple[Node, Offset]], word: int, possible: Callable[[Node], bool], choice: str
+    wanted: Sequence[tuple[Node, Offset]],
+    word: int,
+    possible: Callable[[Node], bool],
+    choice: str,
+    bound_to_site: Callable[[Node, Offset], bool],
 ) -> list[Node]:
     """The values that are kept, of those that are wanted at offsets; `word` are the bytes of a real number. With the choice `keep` each
-    wanted value that is computed is kept, with `compute` none is."""
+    wanted value that is computed is kept, with `compute` only those that cannot be computed at an offset, `bound_to_site`."""
     bits: dict[Offset, int] = {}
     masks: dict[int, int] = {}
     roots: dict[int, Node] = {}
@@ -82,9 +86,12 @@ def values_to_keep(
         bit = bits.setdefault(offset, 1 << len(bits))
         masks[node.number] = masks.get(node.number, 0) | bit
         roots[node.number] = node
-    if choice == "compute" or len(bits) < 2:
+    forced = {node.number for node, offset in wanted if node.args and bound_to_site(node, offset) and possible(node)}
+    if not forced and (choice == "compute" or len(bits) < 2):
         return []
     order = reachable(roots.values())
+    if choice == "compute":
+        return [node for node in order if node.number in forced]
     flops = {node.number: described(node).flops(node) for node in order}
     if choice == "keep":
         return [node for node in order if node.number in roots and node.args and possible(node)]
@@ -103,9 +110,9 @@ def values_to_keep(
             return 0.0
         return below[node.number] * more - FLOPS_PER_BYTE * 2 * word * element_of(node).stored_reals
 
-    kept: frozenset[int] = frozenset()
+    kept = frozenset(forced)
     best = costs.of(kept)
-    candidates = [node for node in order if bound(node) > 0 and not described(node).renames]
+    candidates = [node for node in order if bound(node) > 0 and not described(node).renames and node.number not in kept]
     candidates.sort(key=bound, reverse=True)
     candidates = [node for node in candidates if possible(node)][:MOST_CONSIDERED]
     while candidates and len(kept) < MOST_KEPT:

@@ -201,7 +201,10 @@ class CallRecord(Record):
         self.arguments = tuple(_held(one) for one in self.arguments)
 
     def _call(self, function: SiteFunction, arguments: Sequence[Any]) -> Any:
-        return function.run(self.domain, tuple(map(_again, arguments)), self.lattice, None)
+        try:
+            return function.run(self.domain, tuple(map(_again, arguments)), self.lattice, None)
+        except TraceError as error:
+            raise TraceError(str(error).replace("at <unknown>", f"at {self.where}")) from error
 
     def run_again(self, put: Callable[[Field], Field]) -> None:
         if self.writes:
@@ -310,11 +313,20 @@ class CallRecord(Record):
             for name, one in zip(self.function.parameters, self.arguments, strict=True)
             if name not in sums
         ]
+        self._check_first_lattice(primal)
         self._call(
             derived(self.function, plan),
             [*changes, *given, *primal, *(weights.get(k) for k in range(len(sums)))],
         )
         self._consume(cotangents, made)
+
+    def _check_first_lattice(self, arguments: Sequence[Any]) -> None:
+        first = next((one.lattice for argument in arguments for one in _fields(argument)), None)
+        if self.sums is not None and self.lattice is not None and first is not self.lattice:
+            raise TraceError(
+                f"{self.function.__name__} is summed over {self.lattice}, and its first field lives on {first}: of a sum that has a derivative the first field lives "
+                f"on the lattice that is summed\n  at {self.where}"
+            )
 
     def _is_target(self, one: Field, targets: dict[int, Access], seen: set[int]) -> bool:
         """Whether this is the first place of a field among the arguments; several views of one memory have a place each."""
@@ -473,6 +485,8 @@ class SolutionRecord(Record):
     image: Field = None  # type: ignore[assignment]
     application: list[Record] = field(default_factory=list)
     solve_adjoint: Callable[[Field], Field] = None  # type: ignore[assignment]
+    calls: Sequence[Any] = ()
+    calls_now: Callable[[], Sequence[Any]] = None  # type: ignore[assignment]
 
     def run_again(self, put: Callable[[Field], Field]) -> None:
         raise TraceError(
@@ -498,6 +512,11 @@ class SolutionRecord(Record):
                             f"{access.one.name}, which the operator of this solve is made of, has changed since: the adjoint solve needs it as it was. "
                             f"Give the operator a copy\n  at {self.where}"
                         )
+        if not alike(self.calls, self.calls_now()):
+            raise TraceError(
+                "a number, an array or a function that the operator of this solve is made of has changed since, and the adjoint solve needs it as it was: change it after "
+                f"tape.gradient, or make another operator\n  at {self.where}"
+            )
         cotangents.drop(self.target)
         y = self.solve_adjoint(arrived)
         if wanted(self.reads[whole_of(self.b).serial]):
@@ -515,6 +534,32 @@ class SolutionRecord(Record):
     def own(self) -> set[int]:
         """Memories that the records of A x write: made for them."""
         return {serial for record in self.application for serial in record.writes}
+
+
+def calls_of(records: Sequence[Record]) -> list[Any]:
+    """What calls were made of, but for fields: functions, where they ran, and values."""
+    return [
+        (one.function, one.domain, one.guards, [_without_fields(a) for a in one.arguments])
+        for one in records
+        if isinstance(one, CallRecord)
+    ]
+
+
+def _without_fields(argument: Any) -> Any:
+    if isinstance(argument, Field) or getattr(argument, "fields", None) is not None:
+        return None
+    return [_without_fields(one) for one in argument] if isinstance(argument, list | tuple) else argument
+
+
+def alike(before: Any, now: Any) -> bool:
+    """Whether calls are those of before."""
+    if isinstance(before, list | tuple):
+        return len(before) == len(now) and all(map(alike, before, now))
+    if hasattr(before, "hold"):
+        return bool(before.hold())
+    if isinstance(before, np.ndarray | int | float | complex):
+        return type(before) is type(now) and np.array_equal(before, now)
+    return before is now or not isinstance(before, SiteFunction | Domain)
 
 
 _most_sites: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

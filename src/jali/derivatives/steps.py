@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self, tape: Any, n: int, where: str):
         self.tape, self.n, self.where = tape, n, where
-        self.before: list[Record] = list(tape._records)
+        self.before: list[Record] = list(tape.records)
         self.after: list[Record] = []
         self.steps: list[list[Record]] = []
         self.numbers: list[dict[int, int]] = []  # of the values at the beginning of each step, and at the end

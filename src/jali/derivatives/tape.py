@@ -24,6 +24,7 @@ from jali.derivatives.records import (
     Record,
     RuleRecord,
     SolutionRecord,
+    calls_of,
     new_like,
     size_of,
     whole_of,
@@ -89,7 +90,7 @@ class Tape:
         self._staging: dict[int, Field] = {}  # where kept values are read, so that calls meet the same fields
         self._lost: set[Value] = set()
         self._size = 0  # bytes of what is kept
-        self._records: list[Record] = []
+        self.records: list[Record] = []
         self._steps: Steps | None = None
         self._state = "new"
         self._recording: Any = None
@@ -97,7 +98,7 @@ class Tape:
         """The most bytes that were kept at a time, on this rank."""
 
     def __repr__(self) -> str:
-        return f"<tape of {len(self._records)} records, {size_text(self._bytes_kept())} kept>"
+        return f"<tape of {len(self.records)} records, {size_text(self._bytes_kept())} kept>"
 
     def __enter__(self) -> Tape:
         if self._state != "new":
@@ -181,7 +182,7 @@ class Tape:
         found = self._do(record, lambda: bound.run(arguments))
         if sums is None or not active:
             return found
-        number = len(self._records) - 1
+        number = len(self.records) - 1
         several = found if isinstance(found, tuple) else (found,)
         totals = tuple(Total(self, one, (number, k)) for k, one in enumerate(several))
         return totals if isinstance(found, tuple) else totals[0]
@@ -233,6 +234,8 @@ class Tape:
 
     def solution(self, A: Any, b: Any, run: Callable[[], Any], solve_adjoint: Callable[[Any], Any]) -> Any:
         """Runs a solve of A x = b and records it; `solve_adjoint(c)` solves A^dagger y = c. Vectors that are no fields are constant."""
+        if isinstance(b, Field):
+            self._record_what_operator_keeps(A, b)
         with tape_recorder.recording(None):
             found = run()
         if not isinstance(b, Field):
@@ -241,10 +244,7 @@ class Tape:
         self._remember(x)
         noted: dict[int, Access] = {}
         self._note(noted, b)
-        records, self._records = self._records, []
-        with tape_recorder.recording(self):
-            image = _applied(A, x)
-        application, self._records = self._records, records
+        application, image = self._application(A, x)
         with tape_recorder.recording(None):  # what the operator keeps for itself, the next solve uses again
             for record in application:
                 for serial, access in record.reads.items():
@@ -267,18 +267,39 @@ class Tape:
             image=image,
             application=[one for one in application if one.active],
             solve_adjoint=solve_adjoint,
+            calls=_calls_of_application(A, x),
+            calls_now=lambda: _calls_of_application(A, x),
         )
         self._read |= {(serial, access.number) for serial, access in noted.items()}
         self._read.add((x.serial, self._numbers[x.serial]))
         self._active.discard((x.serial, self._numbers[x.serial]))
         if active:
             self._active.add((x.serial, self._numbers[x.serial]))
-            self._records.append(record)
+            self.records.append(record)
             if self._steps is not None:
                 self._steps.note_reads(record)
                 record.writes[x.serial] = Access(x, self._numbers[x.serial])
                 self._steps.note(record)
         return found
+
+    def _application(self, A: Any, x: Field) -> tuple[list[Record], Field]:
+        """The records of A x, which are not among those of the tape, and the field that holds it."""
+        records, self.records = self.records, []
+        with tape_recorder.recording(self):
+            image = _applied(A, x)
+        application, self.records = self.records, records
+        return application, image
+
+    def _record_what_operator_keeps(self, A: Any, b: Field) -> None:
+        """What an operator computes once, such as clover blocks, is made by calls of its own: those of A b that do not depend on b."""
+        self._remember(b)
+        application, _ = self._application(A, b)
+        made = {whole_of(b).serial}
+        for record in application:
+            if made.isdisjoint(record.reads):
+                self.records.append(record)
+            else:
+                made |= record.writes.keys()
 
     def _any_active(self, reads: dict[int, Access]) -> bool:
         return any((serial, access.number) in self._active for serial, access in reads.items())
@@ -350,7 +371,7 @@ class Tape:
             if record.active or (not access.full and before in self._active):
                 self._active.add((serial, access.number))
         if record.active or self._steps is not None:
-            self._records.append(record)
+            self.records.append(record)
             if self._steps is not None:
                 self._steps.note(record)
 
@@ -476,11 +497,11 @@ class Tape:
             for given, group in zip(self._of, self._groups, strict=True)
         ]
         self._kept.clear()
-        self._records.clear()
+        self.records.clear()
         return results
 
     def _backwards(self, cotangents: Cotangents, weights: dict[int, dict[int, Any]]) -> None:
-        numbers = {id(record): k for k, record in enumerate(self._records)}
+        numbers = {id(record): k for k, record in enumerate(self.records)}
 
         def wanted(access: Access) -> bool:
             return (whole_of(access.one).serial, access.number) in self._active
@@ -496,7 +517,7 @@ class Tape:
                     self._drop_written(record, cotangents)
 
         if self._steps is None:
-            pull(self._records, self)
+            pull(self.records, self)
         else:
             self._steps.backwards(pull)
 
@@ -525,6 +546,13 @@ class Tape:
 @SiteFunction
 def _to_algebra(X: Any, F: Any, M: Any, U: Any) -> None:
     F[X] = 0.5 * (M[X] * U[X].dagger()).traceless_antihermitian()
+
+
+def _calls_of_application(A: Any, x: Field) -> list[Any]:
+    """What A x is made of now, but for fields."""
+    with tape_recorder.recording(None), Tape(x) as tape:
+        _applied(A, x)
+    return calls_of(tape.records)
 
 
 def _applied(A: Any, x: Field) -> Field:

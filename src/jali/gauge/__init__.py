@@ -9,14 +9,18 @@ For example::
     print(plaquette(U))
 """
 
+from jali.actions.protocol import Action
 from jali.codegen.types import SU, Algebra
 from jali.gauge.actions import (
-    Action,
-    RectangleAction,
-    WilsonAction,
+    LoopAction,
+    anisotropic_action,
     dbw2_action,
     iwasaki_action,
+    loop_action,
+    rectangle_action,
     symanzik_action,
+    tadpole_symanzik_action,
+    wilson_action,
 )
 from jali.gauge.clover import (
     FieldStrength,
@@ -62,10 +66,10 @@ __all__ = [
     "FlowPoint",
     "GaugeField",
     "GaugeFixing",
+    "LoopAction",
     "Measurement",
-    "RectangleAction",
     "Reference",
-    "WilsonAction",
+    "anisotropic_action",
     "ape_smear",
     "coulomb_gauge",
     "dbw2_action",
@@ -80,6 +84,7 @@ __all__ = [
     "iwasaki_action",
     "landau_gauge",
     "link_trace",
+    "loop_action",
     "measure_field_strength",
     "metropolis_link",
     "metropolis_sweep",
@@ -92,6 +97,7 @@ __all__ = [
     "polyakov_lines",
     "polyakov_loop",
     "project",
+    "rectangle_action",
     "reference_time",
     "reference_width",
     "simulate",
@@ -100,7 +106,9 @@ __all__ = [
     "stout_smear",
     "sweep",
     "symanzik_action",
+    "tadpole_symanzik_action",
     "topological_charge",
+    "wilson_action",
     "wilson_flow",
     "wilson_loop",
     "wilson_loops",

@@ -1,277 +1,279 @@
-"""Actions of the gauge field, and their derivatives with respect to the links.
+"""Actions of the gauge field: sums over closed loops of links, and the named ones among them.
 
-An action defines its value, the staple that multiplies a link, and the reach of its terms. Heat bath,
-overrelaxation and Metropolis use nothing else; force and flow are derived from the value, or from the loops that it sums.
+Everything else about an action (force, flow, staples, which links may be updated together) is derived from its formula.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import numbers
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jali
-from jali.codegen.types import Algebra, Real
+from jali.actions.protocol import Action, SiteAction
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
-from jali.gauge.field import GaugeField
-from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach, checked_reach
-from jali.gauge.open_edges import number_of_loops, weighted
-from jali.gauge.plaquettes import plaquette_sums, plaquette_trace
-from jali.gauge.staples import rectangle_staple, staple
-from jali.lattice.base import no_field
-from jali.lattice.checked import checked
-from jali.single_instance import single_instance
+from jali.gauge.open_edges import weighted, where_complete
+
+Path = tuple[int, ...]
+"""Steps along links: 1 to d forwards in the directions 0 to d - 1, -1 to -d backwards."""
+
+PLAQUETTE: Path = (1, 2, -1, -2)
+RECTANGLE: Path = (1, 1, 2, -1, -1, -2)
+PARALLELOGRAM: Path = (1, 2, 3, -1, -2, -3)
 
 
-@jali.site_function
-def _sum_of_loops(X: Any, U: Any, loops: Any, total: Any) -> None:
-    total += loops(X, U)
+@dataclass(frozen=True)
+class Loops:
+    """Closed paths. With `oriented`, in all distinct ways in which each lies on a hypercubic lattice; else as they are. With `by_time` those without and those
+    with the last direction, time, are two kinds each."""
+
+    paths: tuple[Path, ...]
+    oriented: bool = True
+    by_time: bool = False
+
+    SITE_CONSTANT = True
+
+    def of(self, ndim: int) -> list[list[Path]]:
+        """The loops of each kind, each once for all starts and both senses. Raises LayoutError for directions that the lattice has not."""
+        most = max(abs(step) for path in self.paths for step in path)
+        if not self.oriented and most > ndim:
+            raise LayoutError(f"a loop of the action goes in direction {most}, and the lattice has {ndim}")
+        found = [_orientations(path, ndim) if self.oriented else [path] for path in self.paths]
+        if not any(found):
+            raise LayoutError(f"a lattice of {ndim} dimensions has no loops of this action")
+        if not self.by_time:
+            return found
+        return [
+            [loop for loop in some if (ndim in map(abs, loop)) == with_time]
+            for some in found
+            for with_time in (False, True)
+        ]
 
 
-gradient_of_loops = jali.gradient(_sum_of_loops, "U")
-"""The site function `(X, dU, U, loops)`: the gradient of the sum of `loops(X, U)` over all sites, as `Action.loops_at` gives them."""
+@functools.cache
+def _orientations(path: Path, ndim: int) -> list[Path]:
+    """All loops of the shape of a path; of the turns of each the one that goes forwards first."""
+    axes = max(map(abs, path))
+    found: dict[Path, Path] = {}
+    for along in itertools.permutations(range(1, ndim + 1), axes):
+        for signs in itertools.product((1, -1), repeat=axes):
+            loop = tuple(
+                (1 if step > 0 else -1) * signs[abs(step) - 1] * along[abs(step) - 1] for step in path
+            )
+            backwards = tuple(-step for step in reversed(loop))
+            turns = [one[k:] + one[:k] for one in (loop, backwards) for k in range(len(loop))]
+            found.setdefault(min(turns), min(turns, key=_backwards_first_half))
+    return list(found.values())
 
 
-@jali.site_function
-def _force(X: Any, F: Any, U: Any, minus_coupling: Any, loops: Any, mu: Any) -> None:
-    """Of one direction: the links of all at once need more registers than a GPU has."""
-    gradient_of_loops(X, [F[nu] if nu == mu else None for nu in X.directions()], U, loops)
-    F[mu][X] = minus_coupling * F[mu][X]
+def _backwards_first_half(loop: Path) -> Any:
+    half = loop[: len(loop) // 2]
+    return sum(step < 0 for step in half), loop
 
 
-def _members(out: Any, U: GaugeField) -> list[jali.Field]:
-    found = list(out) if isinstance(out, Iterable) else []
-    if len(found) != len(U.fields) or not all(isinstance(f, jali.Field) for f in found):
-        raise LayoutError(f"out is a list of {len(U.fields)} fields, one per direction, not {no_field(out)}")
-    return found
+def loop_trace(X: Any, U: Any, loop: Path) -> Any:
+    """Re tr of the product of links along a closed loop from X, inside a site function: that of its first half times the inverse of the other."""
+    half = (len(loop) + 1) // 2
+    there = _along(X, U, loop[:half])
+    back = _along(X, U, tuple(-step for step in reversed(loop[half:])))
+    return (there * back.dagger()).trace().real
 
 
-def plaquettes_at(X: Any, U: Any) -> Any:
-    """The sum of Re tr over the plaquettes at X, inside a site function."""
-    return sum(
-        (weighted(X, U, (mu, nu), plaquette_trace(X, U, mu, nu)) for mu, nu in X.planes()), jali.zero(Real())
-    )
+def _along(X: Any, U: Any, path: Path) -> Any:
+    """The product of links along a path from X; straight parts are multiplied first, since many loops share them."""
+    here, product = X, None
+    for step, steps in itertools.groupby(path):
+        mu = X.directions()[abs(step) - 1]
+        straight: Any = None
+        for _ in steps:
+            here = here if step > 0 else here - mu
+            link = U[mu][here] if step > 0 else U[mu][here].dagger()
+            here = here + mu if step > 0 else here
+            straight = link if straight is None else straight * link
+        product = straight if product is None else product * straight
+    return product
 
 
-def rectangles_at(X: Any, U: Any) -> Any:
-    """The sum of Re tr over the 2 x 1 rectangles at X, the long side along either direction of a plane, inside a site function."""
-    total = jali.zero(Real())
-    for mu in X.directions():
-        for nu in X.directions():
-            if mu == nu:
-                continue
-            there = U[mu][X] * U[mu][X + mu] * U[nu][X + 2 * mu]
-            back = U[nu][X] * (U[mu][X + nu] * U[mu][X + mu + nu])
-            total += weighted(X, U, (mu, nu), (there * back.dagger()).trace().real)
-    return total
+def _spans(loop: Path) -> dict[int, tuple[int, int]]:
+    """How far a loop goes from its start, backwards and forwards, by direction."""
+    at: dict[int, int] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for step in loop:
+        axis = abs(step) - 1
+        at[axis] = at.get(axis, 0) + (1 if step > 0 else -1)
+        low, high = spans.get(axis, (0, 0))
+        spans[axis] = min(low, at[axis]), max(high, at[axis])
+    return spans
 
 
-class Action(ABC):
-    """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
+@jali.action
+def _sum_of_loops(X: Any, U: Any, *, beta: Any, weights: Any, loops: Any) -> Any:
+    """beta times the weights times 1 - (1/n) Re tr of the loops at a site; in the boundary slices of open directions as in `open_edges`."""
+    n = U[0][X].shape[0]
+    total: Any = None
+    for k, some in enumerate(loops.of(len(X.directions()))):
+        own: Any = jali.zero(jali.Real())
+        for loop in some:
+            spans = _spans(loop)
+            along = tuple(X.directions()[axis] for axis in spans)
+            # n - Re tr, which is exactly zero for ordered links; 1 / n times the trace is rounded
+            there = where_complete(X, U, spans, float(n))
+            own = own + weighted(X, U, along, there - loop_trace(X, U, loop))
+        own = weights[k] * own
+        total = own if total is None else total + own
+    return (1.0 / n) * beta * total
 
-    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`, and perhaps `loops_at`; see
-    `docs/gauge-updates.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own link
-    is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` is too small,
-    updates are refused as races.
+
+class LoopAction(SiteAction):
+    """S = beta sum_i w_i sum over loops of kind i of (1 - Re tr / n); see `loop_action`."""
+
+    def __init__(self, beta: float, weights: Sequence[float], loops: Loops):
+        super().__init__(_sum_of_loops, (float(beta), tuple(map(float, weights)), loops))
+
+    def __repr__(self) -> str:
+        paths = ", ".join(str(list(path)) for path in self.loops.paths)
+        how = ", by time" if self.loops.by_time else ", oriented" if self.loops.oriented else ""
+        return f"<action of loops {paths}, beta {self.beta:g}, weights {', '.join(f'{w:g}' for w in self.weights)}{how}>"
+
+
+def loop_action(
+    beta: float,
+    loops: Sequence[Sequence[int]],
+    weights: Sequence[float] | None = None,
+    *,
+    oriented: bool = False,
+) -> LoopAction:
+    """The action S = beta sum_i w_i sum_x (1 - (1/n) Re tr L_i(x)) of closed loops.
+
+    A loop is a list of steps: 1 to d forwards in the directions 0 to d - 1, negative ones backwards: [1, 2, -1, -2] is a plaquette. With `oriented` a loop stands for
+    its shape, and all distinct ways in which that lies on the lattice are summed, each with one sense: `loop_action(6.0, [[1, 2, -1, -2]], oriented=True)` is
+    the Wilson action. `weights` are 1 by default. On open boundaries loops in boundary slices count half (`docs/gauge-theory.md`). Raises ParameterError for paths that are
+    not closed and numbers that are not finite.
     """
-
-    beta: float
-    """The factor in front; heat bath, Metropolis and force need it."""
-    reach: Reach
-    """Boxes that its terms fit in, by their sides, along any directions.
-
-    ((1, 1),) are plaquettes, ((1, 2),) rectangles and plaquettes, ((1, 1, 1),) loops on a cube.
-    """
-    stiffness: float = 1.0
-    """Length of the staple sum of random links, in units of that of plaquettes; it chooses the faster heat bath."""
-
-    loops_at: Callable[[Any, Any], Any] | None = None
-    """The function (X, U) that gives the real traces at X inside a site function, such that S = -(beta / n) times their sum over all sites, and
-    a constant. Force and flow are the gradient of this sum; where an action has none, that of what `value` sums."""
-
-    @abstractmethod
-    def value(self, U: GaugeField) -> float:
-        """S of the whole lattice, of sums by `lattice.sum`."""
-
-    @property
-    @abstractmethod
-    def staple(self) -> Callable[[Any, Any, Any], Any]:
-        """The function (X, U, mu) that gives S_mu(x) inside a site function; a method will do."""
-
-    def density(self, U: GaugeField) -> float:
-        """S per unit of volume: per site, on a periodic lattice."""
-        return self.value(U) / U.volume
-
-    @checked
-    def force(self, U: GaugeField, out: Sequence[jali.Field] | None = None) -> list[jali.Field]:
-        """The derivative F_mu(x) of S, one field of `Algebra(n)` per direction.
-
-        For a change U -> (1 + omega) U of one link with omega in the algebra, dS = -2 tr(omega F) = sum_a
-        omega^a F^a; with momenta of kinetic energy -tr p^2 the equations of motion are dU/dt = p U, dp/dt =
-        -F. It is the gradient of the action, derived from its formula (`jali.gradient`, or of `value` by a `jali.Tape`). Raises
-        ParameterError and LayoutError for an action without a beta or a reach that makes sense.
-        """
-        as_action(self)
-        beta = _member(self, "beta")
-        _check("beta", beta)
-        given = None if out is None else _members(out, U)
-        if self.loops_at is None:
-            with jali.Tape(U) as tape:
-                S: Any = self.value(U)
-            (found,) = tape.gradient(S)
-            if given is None:
-                return list(found)
-            for field, one in zip(given, found, strict=True):
-                field.assign(one)
-            return given
-        fields = given or [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
-        for mu in U.lattice.directions:
-            _force(fields, U, -beta / U.n, self.loops_at, mu)
-        return fields
-
-
-def as_action(action: Action | float) -> Action:
-    """The action that is given, or the Wilson action of a beta.
-
-    Raises ParameterError for numbers that are not finite and an action without a reach, LayoutError for an invalid reach.
-    """
-    if not isinstance(action, Action):
-        return WilsonAction(action)
-    checked_reach(_member(action, "reach"))
-    return action
-
-
-def weight_of(action: Action) -> float:
-    """The beta of an action whose exp(-S) is drawn from. Raises ParameterError where it has none or it is not from 0."""
-    beta = _member(action, "beta")
-    _check("beta", beta)
-    if not beta >= 0:
-        raise ParameterError(f"updates need a beta from 0, not {value_shown(beta)}")
-    return float(beta)
-
-
-_MEMBERS = {
-    "beta": "the factor in front, a number",
-    "reach": "boxes that its terms fit in, such as ((1, 1),) for plaquettes",
-}
-
-
-def _member(action: Action, name: str) -> Any:
-    try:
-        return getattr(action, name)
-    except AttributeError as error:
+    paths = tuple(_checked_loop(loop) for loop in _checked_list("loops", loops))
+    given = [1.0] * len(paths) if weights is None else _checked_list("weights", weights)
+    if not paths or len(given) != len(paths):
         raise ParameterError(
-            f"{type(action).__name__} has no {name}, {_MEMBERS[name]}: an Action has the members beta, reach, value and "
-            f"staple, of its class or set in __init__ ({error})"
-        ) from error
+            f"loop_action takes one weight for each loop: {len(paths)} loops, {len(given)} weights"
+        )
+    for number in (beta, *given):
+        _check("a coupling of loop_action", number)
+    return LoopAction(beta, given, Loops(paths, oriented))
+
+
+def _checked_list(name: str, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise ParameterError(f"loop_action: {name} is a list, not {value_shown(given)}")
+    return list(given)
+
+
+def _checked_loop(loop: Any) -> Path:
+    path = tuple(loop) if isinstance(loop, Iterable) else ()
+    good = len(path) > 3 and all(isinstance(s, int) and not isinstance(s, bool) and s for s in path)
+    if not good or any(path.count(s) != path.count(-s) for s in path):
+        raise ParameterError(
+            f"a loop is a closed path of steps from 1, negative ones backwards, such as [1, 2, -1, -2], not {value_shown(loop)}"
+        )
+    return path
 
 
 def _check(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and math.isfinite(value)):
+    if isinstance(value, bool) or not (isinstance(value, numbers.Real) and math.isfinite(value)):
         raise ParameterError(f"{name} is a finite number, not {value_shown(value)}")
 
 
-@dataclass(frozen=True)
-class WilsonAction(Action):
+_PLAQUETTES = Loops((PLAQUETTE,))
+_WITH_RECTANGLES = Loops((PLAQUETTE, RECTANGLE))
+_BY_TIME = Loops((PLAQUETTE, RECTANGLE), by_time=True)
+_PLAQUETTES_BY_TIME = Loops((PLAQUETTE,), by_time=True)
+_ONE_LOOP = Loops((PLAQUETTE, RECTANGLE, PARALLELOGRAM))
+
+
+def wilson_action(beta: float) -> LoopAction:
     """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974)
     2445.
     """
-
-    beta: float
-
-    reach = PLAQUETTES
-    staple = staticmethod(staple)
-    loops_at = staticmethod(plaquettes_at)
-
-    def __post_init__(self) -> None:
-        _check("beta", self.beta)
-
-    @checked
-    def value(self, U: GaugeField) -> float:
-        """S of the whole lattice."""
-        d = U.lattice.ndim
-        spatial, temporal = U.lattice.sum(plaquette_sums, U)
-        return self.beta * (U.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
+    _check("beta", beta)
+    return LoopAction(beta, (1.0,), _PLAQUETTES)
 
 
-@jali.site_function
-def _rectangles(X: Any, U: Any, total: Any) -> None:
-    total += rectangles_at(X, U)
-
-
-@single_instance
-def _plaquettes_and_rectangles(c1: float) -> Callable[[Any, Any], Any]:
-    def loops(X: Any, U: Any) -> Any:
-        return (1.0 - 8.0 * c1) * plaquettes_at(X, U) + c1 * rectangles_at(X, U)
-
-    return loops
-
-
-@dataclass(frozen=True)
-class RectangleAction(Action):
+def rectangle_action(beta: float, c1: float) -> LoopAction:
     """Plaquettes P and 1 x 2 rectangles R: S = beta sum [c0 (1 - Re tr P / n) + c1 (1 - Re tr R / n)], c0 = 1 - 8 c1.
 
     P. Weisz, Nucl. Phys. B 212 (1983) 1. `symanzik_action`, `iwasaki_action` and `dbw2_action` name a c1.
     """
-
-    beta: float
-    c1: float
-
-    reach = RECTANGLES
-
-    def __post_init__(self) -> None:
-        _check("beta", self.beta)
-        _check("c1", self.c1)
-
-    @property
-    def c0(self) -> float:
-        """The weight of plaquettes, so that the continuum limit is that of the Wilson action."""
-        return 1.0 - 8.0 * self.c1
-
-    @property
-    def stiffness(self) -> float:  # type: ignore[override]
-        """Of random links the staples add up as a random walk; there are three rectangles for a plaquette."""
-        return math.sqrt(self.c0**2 + 3 * self.c1**2)
-
-    @property
-    def staple(self) -> Callable[[Any, Any, Any], Any]:
-        """The staples of plaquettes and rectangles with their weights."""
-        return rectangle_staple(float(self.c1))
-
-    @property
-    def loops_at(self) -> Callable[[Any, Any], Any]:  # type: ignore[override]
-        """Plaquettes and rectangles with their weights."""
-        return _plaquettes_and_rectangles(float(self.c1))
-
-    @checked
-    def value(self, U: GaugeField) -> float:
-        """S of the whole lattice."""
-        planes = itertools.permutations(range(U.lattice.ndim), 2)
-        rectangles = sum(number_of_loops(U, {long: 2, short: 1}) for long, short in planes)
-        deficit = rectangles - U.lattice.sum(_rectangles, U) / U.n
-        return self.c0 * WilsonAction(self.beta).value(U) + self.c1 * self.beta * deficit
+    _check("beta", beta)
+    _check("c1", c1)
+    return LoopAction(beta, (1.0 - 8.0 * c1, c1), _WITH_RECTANGLES)
 
 
-def symanzik_action(beta: float) -> RectangleAction:
+def symanzik_action(beta: float) -> LoopAction:
     """Improved at tree level, c1 = -1/12. M. Luscher and P. Weisz, Commun. Math. Phys. 97 (1985) 59."""
-    return RectangleAction(beta, -1 / 12)
+    return rectangle_action(beta, -1 / 12)
 
 
-def iwasaki_action(beta: float) -> RectangleAction:
+def iwasaki_action(beta: float) -> LoopAction:
     """Renormalisation group improved, c1 = -0.331. Y. Iwasaki, Nucl. Phys. B 258 (1985) 141; arXiv:1111.7054."""
-    return RectangleAction(beta, -0.331)
+    return rectangle_action(beta, -0.331)
 
 
-def dbw2_action(beta: float) -> RectangleAction:
-    """Doubly blocked from Wilson, c1 = -1.4088, c0 = 12.2704. P. de Forcrand et al. (QCD-TARO), Nucl. Phys. B 577
-    (2000) 263, hep-lat/9911033. Others have -1.4069.
+def dbw2_action(beta: float, c1: float = -1.4088) -> LoopAction:
+    """Doubly blocked from Wilson, c0 = 1 - 8 c1. P. de Forcrand et al. (QCD-TARO), Nucl. Phys. B 577 (2000) 263, hep-lat/9911033.
+
+    By default c1 = -1.4088, as in tmLQCD; Grid has -1.4067, GPT -1.40686.
     """
-    return RectangleAction(beta, -1.4088)
+    return rectangle_action(beta, c1)
+
+
+def tadpole_symanzik_action(beta: float, u0: float, n_f: int = 0, quarks: str = "quenched") -> LoopAction:
+    """The tadpole-improved Symanzik action with its one-loop coefficients.
+
+    Relative to the plaquette, with alpha = -4 ln u0 / 3.06839, rectangles have -(1 + (0.4805 - a n_f) alpha) / (20 u0^2) and parallelograms -(0.03325 - b n_f) alpha /
+    u0^2; `quarks` is "quenched" (a = b = 0), "asqtad" (a = 0.3637, b = 0.009) or "hisq" (a = 0.899, b = 0.0121). M. Alford et al., Phys. Lett. B 361 (1995) 87,
+    hep-lat/9507010; Z. Hao et al., Phys. Rev. D 76 (2007) 034507, arXiv:0705.4660; A. Hart et al., Phys. Rev. D 79 (2009) 074008, arXiv:0812.0503. Raises ParameterError for a
+    u0 outside 0 .. 1 and unknown quarks.
+    """
+    _check("beta", beta)
+    if quarks not in _ONE_LOOP_OF_QUARKS or isinstance(n_f, bool) or not isinstance(n_f, int) or n_f < 0:
+        raise ParameterError(
+            f"n_f is a number of flavours from 0, and quarks one of {', '.join(_ONE_LOOP_OF_QUARKS)}; not {value_shown(n_f)} and {value_shown(quarks)}"
+        )
+    if not (isinstance(u0, numbers.Real) and 0 < u0 <= 1):
+        raise ParameterError(
+            f"u0, the fourth root of the plaquette, is above 0 and at most 1, not {value_shown(u0)}"
+        )
+    a, b = _ONE_LOOP_OF_QUARKS[quarks]
+    alpha = -4.0 * math.log(u0) / 3.06839
+    rectangles = -(1.0 + (0.4805 - a * n_f) * alpha) / (20.0 * u0**2)
+    parallelograms = -(0.03325 - b * n_f) * alpha / u0**2
+    return LoopAction(beta, (1.0, rectangles, parallelograms), _ONE_LOOP)
+
+
+_ONE_LOOP_OF_QUARKS = {"quenched": (0.0, 0.0), "asqtad": (0.3637, 0.009), "hisq": (0.899, 0.0121)}
+
+
+def anisotropic_action(beta: float, xi: float, c1: float = 0.0) -> LoopAction:
+    """The Wilson action with loops in planes of space times 1 / xi and those with time, the last direction, times xi, the bare anisotropy; with `c1` rectangles as
+    in `rectangle_action`. G. Burgers, F. Karsch, A. Nakamura and I. Stamatescu, Nucl. Phys. B 304 (1988) 587. Raises ParameterError for an xi that is not positive.
+    """
+    for name, number in (("beta", beta), ("xi", xi), ("c1", c1)):
+        _check(name, number)
+    if not xi > 0:
+        raise ParameterError(f"the anisotropy xi is positive, not {value_shown(xi)}")
+    by_time = (1.0 / xi, xi)
+    if c1 == 0:
+        return LoopAction(beta, by_time, _PLAQUETTES_BY_TIME)
+    return LoopAction(beta, [c * one for c in (1.0 - 8.0 * c1, c1) for one in by_time], _BY_TIME)
+
+
+def as_action(action: Action | float) -> Action:
+    """The action that is given, or the Wilson action of a beta. Raises ParameterError for numbers that are not finite."""
+    return action if isinstance(action, Action) else wilson_action(action)
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class NamedAction:
 
 
 ACTIONS = {
-    "wilson": NamedAction("Wilson action", WilsonAction),
+    "wilson": NamedAction("Wilson action", wilson_action),
     "symanzik": NamedAction("tree-level Symanzik action", symanzik_action),
     "iwasaki": NamedAction("Iwasaki action", iwasaki_action),
     "dbw2": NamedAction("DBW2 action", dbw2_action),

@@ -104,7 +104,8 @@ def topological_charge(U: GaugeField) -> float:
     if U.lattice.ndim == 4:
         return measure_field_strength(U).charge
     if U.lattice.ndim == 2 and U.n == 1:
-        return float(U.lattice.sum(_angles, U)) / (2 * math.pi)
+        angles: float = U.lattice.sum(_angles, U)
+        return angles / (2 * math.pi)
     raise LayoutError(
         f"the topological charge is defined here in four dimensions and for U(1) in two, not for {U.group} "
         f"in {U.lattice.ndim}"

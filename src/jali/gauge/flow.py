@@ -1,6 +1,6 @@
-"""The gradient flow of an action: dV/dt = Z(V) V with Z = -TA(V S^dagger), TA the traceless anti-Hermitian part.
+"""The gradient flow of an action: dV/dt = Z(V) V with Z = -(2 n / beta) F, F the gradient of the action (`Action.force`).
 
-S is the staple sum of the action, by default Wilson's; Z is twice the gradient of the sum of its loops, which `jali.gradient` derives. Flow time is in lattice units; fields are smooth over the
+For the Wilson action, the default, Z = -TA(V S^dagger) with the staple sum S and TA the traceless anti-Hermitian part. Flow time is in lattice units; fields are smooth over the
 distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme
 (appendix C) with fixed steps. Does not adapt the step: its error is of order step^3 and easily checked by halving.
 
@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 
 import jali
+from jali.actions.protocol import Action, SiteAction
 from jali.codegen.types import Algebra
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.gauge.actions import Action, WilsonAction, gradient_of_loops
+from jali.gauge.actions import wilson_action
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
+from jali.gauge.link_terms import LinkTerms
 from jali.gauge.open_edges import mirrored
 from jali.lattice.checked import checked
 
@@ -32,23 +34,18 @@ from jali.lattice.checked import checked
 _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
 
 
-def _slope(X: Any, A: Any, V: Any, mu: Any, loops: Any) -> Any:
-    """Z of a link: twice the gradient of the sum of loops, which passes through A[mu]."""
-    gradient_of_loops(X, [A[nu] if nu == mu else None for nu in X.directions()], V, loops)
-    return mirrored(X, V, mu, 2.0 * A[mu][X])
-
-
 @jali.site_function
-def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, loops: Any) -> None:
-    z = a * _slope(X, A, V, mu, loops)
+def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, force: Any, given: Any) -> None:
+    z = a * mirrored(X, V, mu, force(X, V, mu, *given))
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * V[mu][X]
 
 
 @jali.site_function
-def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, loops: Any) -> None:
-    before = b * A[mu][X]
-    z = before + a * _slope(X, A, V, mu, loops)
+def _later_stage(
+    X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, force: Any, given: Any
+) -> None:
+    z = b * A[mu][X] + a * mirrored(X, V, mu, force(X, V, mu, *given))
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * V[mu][X]
 
@@ -64,8 +61,8 @@ def _stage_of_force(X: Any, new: Any, V: Any, A: Any, F: Any, a: Any, b: Any, c:
 class Flow:
     """A gauge field flowing from `U`, which stays as it is. `field` is V at flow time `time`.
 
-    `action` is the one whose flow it is, by default the Wilson action. Of an action only the loops enter, not beta,
-    so that flow times of all actions with c0 + 8 c1 = 1 agree on smooth fields.
+    `action` is the one whose flow it is, by default the Wilson action. It is divided by its coupling `beta`, so that flow times of all actions with
+    c0 + 8 c1 = 1 agree on smooth fields; that of an action without one is the flow at beta = 1.
     """
 
     @checked
@@ -74,7 +71,11 @@ class Flow:
             raise ParameterError(f"the step of the flow is a positive number, not {step}")
         self.field = U.copy()
         self.step = float(step)
-        self._action = WilsonAction(1.0) if action is None else action
+        self._action = wilson_action(1.0) if action is None else action
+        beta = getattr(self._action, "beta", 1.0)
+        if not beta:
+            raise ParameterError(f"the flow of {self._action!r} is divided by beta, which is 0")
+        self._scale = -2.0 * U.n / beta
         self.time = 0.0
         self._steps = 0
         self._spare = U.like()
@@ -93,25 +94,17 @@ class Flow:
 
     def _integrate(self, step: float) -> None:
         for stage, (a, b, c) in enumerate(_STAGES):
-            old, new, A = self.field, self._spare, self._algebra
-            loops = self._action.loops_at
-            if loops is None:
-                self._stage_by_value(new, old, a * step, b, c)
-            for mu in old.lattice.directions if loops is not None else ():
-                if stage == 0:
-                    _first_stage(new, old, A, a * step, c, mu, loops)
-                else:
-                    _later_stage(new, old, A, a * step, b, c, mu, loops)
+            old, new, A, a = self.field, self._spare, self._algebra, a * step * self._scale
+            if not isinstance(self._action, SiteAction):
+                _stage_of_force(new, old, A, self._action.force(old), a, b, c)
+            else:
+                terms = LinkTerms.of_links(self._action, old)
+                for mu in old.lattice.directions:
+                    if stage == 0:
+                        _first_stage(new, old, A, a, c, mu, terms.force, terms.given)
+                    else:
+                        _later_stage(new, old, A, a, b, c, mu, terms.force, terms.given)
             self.field, self._spare = new, old
-
-    def _stage_by_value(self, new: GaugeField, old: GaugeField, a: float, b: float, c: float) -> None:
-        """A stage with the force of an action that has no loops, whose beta is divided out."""
-        beta = self._action.beta
-        if not beta:
-            raise ParameterError(
-                f"the flow of {type(self._action).__name__}, an action without loops_at, needs a beta that is not 0"
-            )
-        _stage_of_force(new, old, self._algebra, self._action.force(old), -2 * old.n * a / beta, b, c)
 
 
 @dataclass(frozen=True)

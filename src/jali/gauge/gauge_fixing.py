@@ -24,7 +24,7 @@ import jali
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.gauge.field import GaugeField
-from jali.gauge.link_colours import link_colours
+from jali.gauge.link_colours import site_colours
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -139,7 +139,7 @@ def _fix(
             f"GaugeField(lattice, {U.group}).assign(U) has the same links without it; signs and phases of fermions belong to "
             "the boundary of the spinor field"
         )
-    colours = list(link_colours(lattice))  # no two neighbours in one
+    colours = list(site_colours(lattice))
     # Beyond an open edge there is nothing to turn towards; in a transformation all sites count.
     conditions = ["open" if c == "open" else "periodic" for c in U[0].boundary.conditions]
     g = U[0].like(boundary=conditions, storage=None, name="g")

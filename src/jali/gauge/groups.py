@@ -73,17 +73,17 @@ def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:
     return link, staple
 
 
-def link_with_staple(what: str, X: Any, U: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
-    """The link `U[mu][X]` and its staple by an action's function `staple`, as `link_and_staple`.
+def link_with_staple(what: str, X: Any, U: Any, mu: Any, staple: Any, given: Any) -> tuple[Any, Any]:
+    """The link `U[mu][X]` and its staple by a function `staple` of (X, U, mu, *given), as `link_and_staple`.
 
     Raises TraceError also for a staple that reads the link: the action is then not linear in it, as all that uses
     staples takes it to be.
     """
-    link, found = U[mu][X], staple(X, U, mu)
+    link, found = U[mu][X], staple(X, U, mu, *given)
     if isinstance(found, Value) and _is_made_of(found.node, link.node):
         raise trace_error(
             f"{what}: the staple depends on the link that it multiplies. An action that is linear in every link has a staple "
-            "of other links alone; one that is not needs an update of your own, a Metropolis step by the change of the action"
+            "of other links alone; for one that is not there are metropolis_sweep and jali.hmc"
         )
     return link_and_staple(what, link, found)
 

@@ -76,23 +76,25 @@ def _positive(coupling: Any, staple: Any) -> tuple[Any, Any]:
 
 
 @jali.site_function
-def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any) -> None:
+def heat_bath_kennedy_pendleton(
+    X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any, given: Any = ()
+) -> None:
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta)."""
-    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple, given)
     U[mu][X] = where_linked(X, U, mu, _kennedy_pendleton(X, link, total, width, rng), link)
 
 
 @jali.site_function
-def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any) -> None:
+def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any, given: Any = ()) -> None:
     """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n."""
-    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple, given)
     U[mu][X] = where_linked(X, U, mu, _creutz(X, link, total, coupling, rng), link)
 
 
 @jali.site_function
-def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any) -> None:
+def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any, given: Any = ()) -> None:
     """Exact heat bath for U(1) at any beta."""
-    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple, given)
     U[mu][X] = where_linked(X, U, mu, _best_fisher(X, link, total, beta, rng), link)
 
 
@@ -237,13 +239,9 @@ def _best_fisher(X: Any, link: Any, staple: Any, coupling: Any, rng: Any) -> Any
     return jali.matrix([[jali.complex(re, im) * direction]])
 
 
-def needs_creutz(n: int, beta: float, ndim: int) -> bool:
-    """Whether Creutz's method accepts more often than Kennedy and Pendleton's.
+def needs_creutz(n: int, size: float) -> bool:
+    """Whether Creutz's method accepts more often than Kennedy and Pendleton's, for staples (coupling included) of this size: the root of |S|^2.
 
-    The two acceptances meet near alpha = 1.5. Without order the staples add up as a random walk, so that a
-    typical alpha is (2 beta / n) sqrt(2 (d - 1) / n) for n >= 3 and beta sqrt(2 (d - 1)) for n = 2; order
-    makes it larger.
+    The two acceptances meet near alpha = 1.5, and a typical alpha is sqrt(2) size for n = 2 and 2 size / n for n >= 3.
     """
-    walk = math.sqrt(2 * (ndim - 1))
-    alpha = beta * walk if n == 2 else 2 * beta / n * walk / math.sqrt(n)
-    return alpha < 1.5
+    return (math.sqrt(2) if n == 2 else 2 / n) * size < 1.5

@@ -1,7 +1,7 @@
 """Which links can be updated together: those of one direction that share no term of the action.
 
-The reach of an action is the boxes that its terms fit in. Links of direction mu in a box with sides s are up to s_nu
-apart in the other directions, and up to s_mu - 1 along mu. These displacements must lead from a colour to another one.
+Which displacements lie between two links of one direction in a term of the action is read from its gradient (`link_terms.py`). These displacements must lead from a
+colour to another one.
 
 Colours are c(x) = sum_d f_d(x_d) modulo their number, found by search: f_d is a table for each direction. Because
 coordinates are independent, two sites of one colour exist at a displacement if and only if zero is a sum of
@@ -17,13 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from jali.errors import LayoutError
-from jali.files import value_shown
-from jali.lattice import PARITIES, Colouring, Domain, Lattice
-from jali.single_instance import single_instance
-
-Reach = tuple[tuple[int, ...], ...]
-PLAQUETTES: Reach = ((1, 1),)
-RECTANGLES: Reach = ((1, 2),)
+from jali.lattice import ALL, PARITIES, Colouring, Domain, Lattice
 
 Displacement = tuple[int, ...]
 Table = tuple[int, ...]
@@ -31,62 +25,36 @@ Candidate = tuple[Table, dict[int, int]]
 """A table of a direction, and the differences of colour that it makes, by displacement: bit k for the difference k."""
 
 
-def link_parts(lattice: Lattice, reach: Reach = PLAQUETTES) -> Iterable[tuple[object, Domain]]:
-    """Directions and sets of sites, in turn: links of one direction on one set can be updated together."""
-    return [(mu, colour) for mu in lattice.directions for colour in link_colours(lattice, reach, int(mu))]
+def neighbours(ndim: int) -> frozenset[Displacement]:
+    """One step in any direction."""
+    return frozenset(
+        tuple(step if d == axis else 0 for d in range(ndim)) for axis in range(ndim) for step in (1, -1)
+    )
 
 
-def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> Iterable[Domain]:
-    """Sets of sites whose links of direction mu can be updated together.
+def colours_apart(extents: tuple[int, ...], apart: frozenset[Displacement]) -> Iterable[Domain]:
+    """Sets of sites of which no two are apart by one of these displacements; that by nothing does not count.
 
-    For plaquettes EVEN and ODD, on a lattice with odd extents three colours, for all mu alike; for rectangles four
-    where extents are multiples of four, else more. Raises LayoutError where an extent is so small that a term
-    contains a link twice, and below two dimensions, where there are no plaquettes.
+    Where all are to next neighbours EVEN and ODD, on a lattice with odd extents three colours; else as few as are found. Raises LayoutError
+    where a displacement leads around the lattice to the site itself.
     """
-    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else checked_reach(reach), mu)
-
-
-@single_instance
-def _link_colours(extents: tuple[int, ...], reach: Reach, mu: int) -> Iterable[Domain]:
-    least = max(map(max, reach)) + 1
-    if len(extents) < 2 or min(extents) < least:
-        what = (
-            "link updates need" if reach == PLAQUETTES else f"link updates with loops in boxes {reach} need"
-        )
+    ndim = len(extents)
+    steps = frozenset(apart) - {(0,) * ndim}
+    round_trips = [s for s in steps if all(a % n == 0 for a, n in zip(s, extents, strict=True))]
+    if round_trips:
         raise LayoutError(
-            f"{what} at least two dimensions and extents of at least {least}, the lattice is {extents}"
+            f"on the lattice {extents} a term of the action has one link twice, {round_trips[0]} apart: it is too small for this action"
         )
-    if reach != PLAQUETTES:
-        return _searched_colours(extents, tuple(displacements(reach, len(extents), mu)))
-    if all(n % 2 == 0 for n in extents):
-        return PARITIES
-    return _three_colours(extents)
+    if not steps:
+        return (ALL,)
+    if steps <= neighbours(ndim):
+        return PARITIES if all(n % 2 == 0 for n in extents) else _three_colours(extents)
+    return _searched_colours(extents, tuple(sorted(steps | {tuple(-a for a in s) for s in steps})))
 
 
-def checked_reach(reach: Reach) -> Reach:
-    """The reach, if it is one. Raises LayoutError."""
-    good = isinstance(reach, tuple) and bool(reach)
-    for box in reach if good else ():
-        good &= isinstance(box, tuple) and len(box) > 1 and all(isinstance(s, int) and s > 0 for s in box)
-    if not good:
-        raise LayoutError(
-            f"the reach of an action is a tuple of boxes, ((1, 1),) or ((1, 2), (1, 1, 1)), with two sides or more "
-            f"of whole numbers from 1, not {value_shown(reach)}"
-        )
-    return reach
-
-
-def displacements(reach: Reach, ndim: int, mu: int) -> list[Displacement]:
-    """All that may lie between two links of direction mu in one term of an action, itself and zero left out."""
-    found = set()
-    for box in reach:
-        sides = (*box, *(0,) * (ndim - len(box)))  # on fewer dimensions what of the box fits into them
-        for along in set(itertools.permutations(sides, ndim)):
-            if not along[mu]:
-                continue
-            steps = [s - 1 if d == mu else s for d, s in enumerate(along)]
-            found |= set(itertools.product(*(range(-s, s + 1) for s in steps)))
-    return sorted(found - {(0,) * ndim})
+def site_colours(lattice: Lattice) -> Iterable[Domain]:
+    """Sets of sites of which no two are neighbours."""
+    return colours_apart(lattice.extents, neighbours(lattice.ndim))
 
 
 @functools.cache

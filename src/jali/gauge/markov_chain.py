@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jali.actions.protocol import Action
 from jali.errors import ParameterError
-from jali.gauge.actions import Action
 from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquettes, polyakov_loop
 from jali.gauge.updates import sweep

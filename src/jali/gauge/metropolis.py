@@ -49,19 +49,33 @@ def check_hits(hits: int) -> None:
 
 @single_instance
 def metropolis(hits: int) -> jali.SiteFunction:
-    """The site function (X, U, rng, coupling, width, mu, staple, accepted) that proposes `hits` times per link.
+    """The site function (X, U, rng, width, mu, staple, given, accepted) that proposes `hits` times per link for an action that is linear in it.
 
-    `coupling` is beta / n; `accepted` sums up the accepted proposals.
+    `staple` includes the coupling; `accepted` sums up the accepted proposals.
     """
     check_hits(hits)
 
     @jali.site_function
     def metropolis_kernel(
-        X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, staple: Any, accepted: Any
+        X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any, given: Any, accepted: Any
     ) -> None:
-        link, total = link_with_staple("metropolis_sweep", X, U, mu, staple)
-        new, found = metropolis_link(X, link, total, coupling, rng, width, hits)
+        link, total = link_with_staple("metropolis_sweep", X, U, mu, staple, given)
+        new, found = metropolis_link(X, link, total, 1.0, rng, width, hits)
         U[mu][X] = where_linked(X, U, mu, new, link)
         accepted += where_linked(X, U, mu, found, 0.0)
 
     return metropolis_kernel
+
+
+@jali.site_function
+def metropolis_by_change(
+    X: Any, U: Any, rng: Any, width: Any, mu: Any, change: Any, given: Any, accepted: Any
+) -> None:
+    """One proposal per link by the change of any action: `change` is the function (X, U, mu, new, *given) that gives it."""
+    link = U[mu][X]
+    rows = link.shape[0] if link.shape else 1
+    turn = (width * gaussian_algebra(X, rng, rows)).exp()
+    new = turn * link if link.shape else turn[0, 0] * link
+    accept = rng.uniform(X) < jali.exp(-1.0 * change(X, U, mu, new, *given))
+    U[mu][X] = where_linked(X, U, mu, jali.where(accept, new, link), link)
+    accepted += where_linked(X, U, mu, jali.where(accept, 1.0, 0.0), 0.0)

@@ -108,5 +108,5 @@ def polyakov_loop(U: GaugeField, mu: Any = -1) -> complex:
     """
     axis = _axis(U, mu)
     extent = U.lattice.extents[axis]
-    total = U.lattice.sum(_line_trace, polyakov_lines(U, axis), over=slices(axis, extent)[0])
-    return complex(total) * (extent / (U.n * U.lattice.volume))
+    total: complex = U.lattice.sum(_line_trace, polyakov_lines(U, axis), over=slices(axis, extent)[0])
+    return total * (extent / (U.n * U.lattice.volume))

@@ -34,6 +34,18 @@ def weighted(X: Any, U: Any, along: Any, value: Any) -> Any:
     return value
 
 
+def where_complete(X: Any, U: Any, spans: Mapping[int, tuple[int, int]], value: Any) -> Any:
+    """A value of a loop at X that goes so far backwards and forwards by direction, and zero where it would leave an open lattice."""
+    for axis in U.open:
+        low, high = spans.get(axis, (0, 0))
+        x = X.coordinate(axis)
+        if low < 0:
+            value = jali.where(x + low < 0, 0.0, value)
+        if high > 0:
+            value = jali.where(x + high >= X.extent(axis), 0.0, value)
+    return value
+
+
 def mirrored(X: Any, U: Any, mu: Any, value: Any) -> Any:
     """A sum of staples with `weighted` loops as the link U[mu][X] has it in flow and smearing: doubled in boundary slices."""
     for axis in _others(U, (mu,)):

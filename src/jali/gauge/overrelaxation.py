@@ -34,9 +34,9 @@ def overrelax_link(link: Any, staple: Any) -> Any:
 
 
 @jali.site_function
-def overrelax(X: Any, U: Any, mu: Any, staple: Any) -> None:
+def overrelax(X: Any, U: Any, mu: Any, staple: Any, given: Any = ()) -> None:
     """Reflects the links of direction mu."""
-    link, total = link_with_staple("overrelaxation_sweep", X, U, mu, staple)
+    link, total = link_with_staple("overrelaxation_sweep", X, U, mu, staple, given)
     U[mu][X] = where_linked(X, U, mu, overrelax_link(link, total), link)
 
 

@@ -59,4 +59,5 @@ def _traces(X: Any, U: Any, total: Any) -> None:
 
 def mean_link_trace(U: Any) -> float:
     """Mean of (1/n) Re tr U_mu(x) of a gauge field over all links."""
-    return float(U.lattice.sum(_traces, U)) / (U.n * U.links)
+    trace: float = U.lattice.sum(_traces, U)  # on a tape a Total
+    return trace / (U.n * U.links)

@@ -24,7 +24,8 @@ MOST_CALLS = 1 << _CALL_BITS
 """How often a source can be drawn from; at one microsecond each, half a year."""
 
 CALLER, HOT_START, GAUGE_TRANSFORM, CHAIN = "caller", "hot start", "gauge transformation", "chain"
-_PURPOSES = (CALLER, HOT_START, GAUGE_TRANSFORM, CHAIN)
+MOMENTA = "momenta"
+_PURPOSES = (CALLER, HOT_START, GAUGE_TRANSFORM, CHAIN, MOMENTA)
 """What sources are for, in the order of their numbers; at most eight, and an order that must not change."""
 
 

@@ -44,6 +44,7 @@ from jali.lattice.field import Field
 from jali.lattice.sums import Sums
 
 if TYPE_CHECKING:
+    from jali.codegen.ir import SiteProgram
     from jali.codegen.stages import Traced
     from jali.codegen.types import Type
     from jali.lattice.binding import BoundKernel
@@ -352,6 +353,10 @@ class SiteFunction:
 
     def types_of_sums(self, lattice: Any, *arguments: Any) -> list[Type]:
         """What the sums of such a call are, before anything is compiled. Raises TraceError for mistakes in the function."""
+        return list(self.program_of(lattice, *arguments).sums)
+
+    def program_of(self, lattice: Any, *arguments: Any) -> SiteProgram:
+        """What such a call computes, before anything is compiled; parameters that are not given are sums. Raises TraceError."""
         arguments = self.complete(arguments, {}, sums=True)
         fields = list(fields_of(arguments))
         shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
@@ -364,7 +369,7 @@ class SiteFunction:
                 how,
                 Outside([], lattice, False, dict(zip(self.parameters, arguments, strict=True))),
             )
-        return list(traced.programs[0].sums)
+        return traced.programs[0]
 
     def domain_of(self, arguments: tuple[Any, ...], sums: tuple[str, ...] = ()) -> Domain:
         """The sites that such a call runs over where it is given no domain, before anything is compiled: a colour, where fields have one alone.

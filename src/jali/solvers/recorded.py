@@ -22,6 +22,8 @@ def recorded(hermitian: bool) -> Callable[[Callable[..., Any]], Callable[..., An
             if tape is None or len(given) < 2:
                 return solver(*arguments, **named)
             A, b = given[:2]
+            if not hermitian:
+                adjoint_of(A)  # what has none is refused here
 
             def solve_adjoint(c: Any) -> Any:
                 options = {k: v for k, v in named.items() if k not in ("A", "b", "x0", "callback", "M")}
