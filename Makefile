@@ -137,7 +137,7 @@ test-gpu:
 	$(GPU_PYTHON) -m jali info || status=1; \
 	$(GPU_PYTEST) tests/gpu tests/cpp $(PYTEST_ARGUMENTS) || status=1; \
 	$(GPU_PYTHON) -m pytest -o addopts=-ra -p no:cacheprovider -m "not full" tests/interposer $(PYTEST_ARGUMENTS) || status=1; \
-	JALI_DEVICE=cuda $(GPU_PYTEST) tests/any_ranks tests/io tests/physics tests/gauge tests/fermions tests/language tests/lattice \
+	JALI_DEVICE=cuda $(GPU_PYTEST) tests/any_ranks tests/io tests/physics tests/gauge tests/fermions tests/language tests/lattice tests/derivatives tests/hmc \
 	  $(PYTEST_ARGUMENTS) || status=1; \
 	JALI_DEVICE=cuda $(GPU_PYTHON) tests/gpu/on_all_gpus.py -o addopts=-ra -p no:cacheprovider -p no:xdist \
 	  -m "not full and not mpi" tests/any_ranks tests/physics $(PYTEST_ARGUMENTS) || status=1; \

@@ -132,7 +132,7 @@ def test_mistyped_section_names_the_nearest_and_a_strange_one_lists_all():
     assert "line 7: there is no section [updates]; did you mean [update]?" in complaint(
         SMALLEST + "[updates]\nx = 1\n"
     )
-    assert "[lattice], [gauge], [update], [run], [measure]" in complaint(SMALLEST + "[zzz]\nx = 1\n")
+    assert "[lattice], [gauge], [update], [hmc], [run], [measure]" in complaint(SMALLEST + "[zzz]\nx = 1\n")
 
 
 def test_all_problems_are_reported_at_once():
@@ -155,7 +155,7 @@ def test_all_problems_are_reported_at_once():
         ),
         ("[update]\nmetropolis_step = nan", "metropolis_step = nan; must be"),
         ("[update]\nmetropolis_step = inf", "metropolis_step = inf; must be"),
-        ('[update]\nalgorithm = "hmc"', 'algorithm = "hmc"; must be one of "heatbath", "'),
+        ('[update]\nalgorithm = "hmd"', 'algorithm = "hmd"; must be one of "heatbath", "'),
         ("[run]\nprecision = 64", 'precision = 64; must be one of "float64", "float32"'),
         ("[run]\nseed = -1", "seed = -1; must be an integer from 0 to 9223372036854775807"),
         ("[measure]\nflow = 1", "flow = 1; must be true or false"),
@@ -332,6 +332,10 @@ def strategy_for(spec: ParameterSpec) -> st.SearchStrategy:
         return st.sampled_from(["U(1)", "SU(2)", "SU(3)", "SU(11)"])
     if spec.parse == "device":
         return st.sampled_from(["", "cpu", "cuda", "cuda:3", "hip"])
+    if spec.entry:
+        return st.just(())
+    if spec.choices and spec.is_list:
+        return st.sampled_from(spec.choices).map(lambda name: (name,))
     if spec.choices:
         return st.sampled_from(spec.choices)
     if spec.is_list:
@@ -354,6 +358,7 @@ def any_parameters(draw: st.DrawFn) -> RunParameters:
     sections["lattice"]["grid"] = ()
     sections["gauge"]["start"] = "file" if sections["gauge"]["start_file"] else "cold"
     sections["measure"]["flow"] = False
+    sections["hmc"]["tune_steps"] = 0.0
     if sections["gauge"]["group"] != "SU(3)":
         sections["run"]["save_format"] = "ildg"
     hints = {
@@ -394,5 +399,5 @@ def test_documentation_page_has_one_line_for_every_key():
     for spec in parameter_specs():
         assert page.count(f"| `{spec.name}` |") == 1
         assert spec.doc in page
-    for section in ("lattice", "gauge", "update", "run", "measure"):
+    for section in ("lattice", "gauge", "update", "hmc", "run", "measure"):
         assert f"## `[{section}]`" in page

@@ -74,7 +74,9 @@ def test_a_tape_refuses_a_sum_over_another_lattice_than_that_of_its_first_field(
     f, c = filled(FINE), filled(COARSE)
     with jali.Tape(f) as tape:
         total = FINE.sum(coarse_first, c, f)
-    with pytest.raises(TraceError, match="of a sum that has a derivative the first field lives on the lattice"):
+    with pytest.raises(
+        TraceError, match="of a sum that has a derivative the first field lives on the lattice"
+    ):
         tape.gradient(total)
 
 
@@ -113,7 +115,9 @@ def test_the_tangent_of_a_gradient_of_fields_with_and_without_a_batch() -> None:
     x, w, vx, vw = filled(lattice, batch=3), filled(lattice), filled(lattice, batch=3), filled(lattice)
     hx, hw = x.like(), w.like()
     jali.tangent(jali.gradient(f, ("x", "w")), ("x", "w"))(vx, vw, hx, hw, x, w)
-    np.testing.assert_allclose(hx[...], 2 * w[...][..., None] * vx[...] + 2 * vw[...][..., None] * x[...], rtol=1e-13)
+    np.testing.assert_allclose(
+        hx[...], 2 * w[...][..., None] * vx[...] + 2 * vw[...][..., None] * x[...], rtol=1e-13
+    )
     np.testing.assert_allclose(hw[...], (2 * x[...] * vx[...]).sum(-1), rtol=1e-13)
 
 
@@ -123,7 +127,9 @@ def test_a_gradient_over_a_colour_is_not_derived_from_again_over_it() -> None:
         total += x[X] ** 2 * x[X + X.directions()[0]]
 
     x = filled(Lattice(4, 2))
-    with pytest.raises(TraceError, match=r"sets other sites than these\. Take the derivatives in the other order"):
+    with pytest.raises(
+        TraceError, match=r"sets other sites than these\. Take the derivatives in the other order"
+    ):
         jali.tangent(jali.gradient(f, "x"), "x")[EVEN](x, x.like(), x)
 
 

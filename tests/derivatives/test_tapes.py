@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,12 @@ def test_a_gradient_through_time_steps_is_that_of_differences() -> None:
         assert (found[0] - found[1]) / 2e-5 == pytest.approx(g[site], rel=1e-6)
 
 
+with_schedules = pytest.mark.skipif(
+    find_spec("checkpoint_schedules") is None, reason="checkpoint-schedules is not installed"
+)
+
+
+@with_schedules
 @pytest.mark.parametrize("parts", [3, 10])
 def test_what_is_computed_again_gives_the_same_bits_in_less_memory(parts: int) -> None:
     speed = speed_on(Lattice(6, 5))
@@ -87,6 +94,7 @@ def test_what_is_computed_again_gives_the_same_bits_in_less_memory(parts: int) -
     assert 0 < tape.peak <= whole.peak / parts
 
 
+@with_schedules
 def test_ranks_give_the_same_bits() -> None:
     def run() -> tuple[np.ndarray, np.ndarray]:
         speed = speed_on(Lattice(8, 6))
@@ -368,6 +376,7 @@ def test_refusals() -> None:
     refused(with_factor, "would be another formula now than when it was recorded")
 
 
+@with_schedules
 def test_a_limit_that_is_too_small_is_refused() -> None:
     speed = speed_on(Lattice(6, 5))
     refused(

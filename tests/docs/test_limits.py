@@ -21,7 +21,7 @@ DENIED = {
     "LSMR": ("jali.solvers", r"lsmr"),
     "quasi-Newton": ("jali.solvers", r"bfgs|newton"),
     "Sp(n)": ("jali.gauge", r"^(Sp|SO|G2)$"),
-    "anisotropic couplings": ("jali.gauge", r"anisotrop"),
+    "multilevel": ("jali.gauge", r"multi_?level|temper"),
     "factorisations": ("jali.linops", r"svd|^qr|^lu$|cholesky"),
     "cosine": ("jali.fft", r"dct|dst|cosine"),
 }

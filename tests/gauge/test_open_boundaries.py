@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import gauge_reference as reference
@@ -29,6 +30,7 @@ from jali.gauge import (
     iwasaki_action,
     landau_gauge,
     link_trace,
+    loop_action,
     measure_field_strength,
     metropolis_sweep,
     overrelaxation_sweep,
@@ -88,11 +90,19 @@ def weight(x: tuple[int, ...], along: set[int], extents: tuple[int, ...], open_:
 
 def loops(U: GaugeField, mu: int, nu: int, r: int, t: int) -> tuple[float, float]:
     """Weighted sum of Re tr / n over the r x t loops within the lattice, and the sum of the weights."""
+    m, v = mu + 1, nu + 1
+    return loops_along(U, [m] * r + [v] * t + [-m] * r + [-v] * t)
+
+
+def loops_along(U: GaugeField, path: Sequence[int]) -> tuple[float, float]:
+    """As `loops`, along a path of steps mu + 1 or -(mu + 1) from every site."""
     links, extents, n = as_array(U), U.lattice.extents, U.n
+    along = {abs(step) - 1 for step in path}
     total = number = 0.0
     for x in itertools.product(*map(range, extents)):
         here, product, exists = list(x), np.eye(n, dtype=complex), True
-        for axis, step in [(mu, 1)] * r + [(nu, 1)] * t + [(mu, -1)] * r + [(nu, -1)] * t:
+        for step in path:
+            axis = abs(step) - 1
             if step < 0:
                 here[axis] -= 1
             outside = not 0 <= here[axis] < extents[axis] - 1
@@ -102,7 +112,8 @@ def loops(U: GaugeField, mu: int, nu: int, r: int, t: int) -> tuple[float, float
             if step > 0:
                 here[axis] += 1
         if exists:
-            w = weight(x, {mu, nu}, extents, U.open)
+            # the corner of the box that a loop is in is not where its path starts, but along the slices both have one weight
+            w = weight(x, along, extents, U.open)
             total, number = total + w * trace(product).real / n, number + w
     return total, number
 
@@ -130,6 +141,23 @@ def test_plaquettes_action_and_energy_are_weighted_sums_of_loops(
     rectangles = [loops(U, *plane, *sides) for plane in planes(U) for sides in ((2, 1), (1, 2))]
     expected = 1.8 * deficit - 0.1 * sum(number - total for total, number in rectangles)
     assert rectangle_action(1.0, -0.1).value(U) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.short(1)
+@cases
+def test_loops_of_any_path_are_those_within_the_lattice(
+    extents: tuple[int, ...], open_: tuple[int, ...], n: int
+) -> None:
+    """Whatever site a path starts at, and whichever way it goes; parallelograms of a cube lie across three directions."""
+    U = started(extents, open_, n)
+    paths = [(-2, -1, 2, 1), (2, 1, 1, -2, -1, -1), (-1, -1, 2, 1, 1, -2)]
+    if len(extents) > 2:
+        paths += [(3, -1, 2, -3, 1, -2), (1, 3, -1, -2, -3, 2)]
+    sums = [loops_along(U, path) for path in paths]
+    weights = [0.5 + k for k in range(len(paths))]
+    expected = sum(w * (number - total) for w, (total, number) in zip(weights, sums, strict=True))
+    assert loop_action(1.3, paths, weights).value(U) == pytest.approx(1.3 * expected, rel=1e-12)
+    assert loop_action(1.3, paths, weights).value(U.copy().cold_start()) == 0.0
 
 
 @cases
@@ -307,9 +335,10 @@ def test_the_flow_lowers_the_action_of_the_open_lattice() -> None:
 # ---- staples and updates ---------------------------------------------------------------------------------
 
 ACTIONS = [wilson_action(2.3), iwasaki_action(2.3)]
+of_actions = pytest.mark.parametrize("action", ACTIONS, ids=["Wilson", "Iwasaki"])
 
 
-@pytest.mark.parametrize("action", ACTIONS, ids=lambda a: type(a).__name__)
+@of_actions
 def test_the_force_is_the_derivative_of_the_action(action: Any) -> None:
     U = started(*BOX)
     force = [f[...] for f in action.force(U)]
@@ -325,7 +354,7 @@ def test_the_force_is_the_derivative_of_the_action(action: Any) -> None:
     assert all(np.abs(np.moveaxis(force[mu], mu, 0)[-1]).max() == 0 for mu in (0, 2))
 
 
-@pytest.mark.parametrize("action", ACTIONS, ids=lambda a: type(a).__name__)
+@of_actions
 def test_overrelaxation_keeps_the_action(action: Any) -> None:
     U = started(*BOX)
     before, links, outside = action.value(U), as_array(U), dangling(U)

@@ -21,6 +21,7 @@ from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.gauge.gauge_fixing import _reunitarise, _turn
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
+from jali.gauge.link_terms import LinkTerms
 from jali.lattice.vectors import FieldVectors
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fermions"))
@@ -38,8 +39,9 @@ def collect(n: int, precision: str) -> None:
     U.unitarity_deviation()
     gauge.sweep(U, 6.0, rng, heatbath=1, overrelaxation=1)
     if n > 1:
+        terms = LinkTerms.of_links(gauge.wilson_action(6.0), U)
         for kernel in (heat_bath_creutz, heat_bath_kennedy_pendleton):
-            kernel.kernels(U, rng, 0.5, lattice.directions[0], gauge.staple, over=jali.EVEN)
+            kernel.kernels(U, rng, 0.5, lattice.directions[0], terms.staple, terms.given, over=jali.EVEN)
     gauge.metropolis_sweep(U, 6.0, rng)
     gauge.plaquettes(U)
     gauge.link_trace(U)
@@ -112,6 +114,14 @@ def own_heat_bath(X, U, rng, coupling, method):
     U[0][X] = gauge.heat_bath_link(X, U[0][X], U[1][X], coupling, rng, method)
 
 
+@jali.action
+def adjoint_plaquettes(X, U, *, beta):
+    return -beta * sum(
+        (U[mu][X] * U[nu][X + mu] * (U[nu][X] * U[mu][X + nu]).dagger()).trace().norm2()
+        for mu, nu in X.planes()
+    )
+
+
 def arrays_of(lattice: jali.Lattice, like: jali.Field) -> jali.Field:
     """A field of this element, precision and batch that is an array of the device."""
     members = () if like.batch is None else (like.batch,)
@@ -132,7 +142,8 @@ def averaged_by_ranks(precision: str) -> None:
 
 
 def collect_toolbox(n: int, precision: str) -> None:
-    """What the sweeps, the force and the flow of an action with rectangles launch, HYP smearing and gauge fixing."""
+    """What the sweeps, the force and the flow of an action with rectangles launch, Metropolis of one that is not linear, HYP smearing and gauge
+    fixing."""
     lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
     rng, action = jali.Random(1), gauge.iwasaki_action(2.0)
     U = GaugeField(lattice, SU(n), precision=precision).hot_start(rng)
@@ -141,6 +152,7 @@ def collect_toolbox(n: int, precision: str) -> None:
     action.value(U)
     action.force(U)
     gauge.Flow(U, step=0.05, action=action).advance(1)
+    gauge.metropolis_sweep(U, adjoint_plaquettes(1.0), rng, hits=1)
     for method in ("Kennedy-Pendleton", "Creutz"):
         own_heat_bath(U, rng, -1.0, method)
     gauge.hyp_smear(U)

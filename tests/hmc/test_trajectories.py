@@ -244,6 +244,64 @@ def test_a_force_that_is_too_large_is_told_with_its_site() -> None:
         hmc.trajectory()
 
 
+def test_trajectories_that_are_rejected_from_the_start_bring_a_hint_once() -> None:
+    hmc = HMC(
+        {"U": GaugeField(Lattice(4, 4), SU(2)).hot_start(seed=4)},
+        wilson_action(90.0),
+        seed=1,
+        levels=[Level("leapfrog", 1)],
+    )
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"tau = 1 is 1 here of Chroma, openQCD, 1\.414 here of QUDA, Grid, MILC, 2 here of tmLQCD",
+    ) as caught:
+        list(hmc.run(20))
+    assert len(caught) == 1
+
+
+def test_a_trajectory_that_does_not_go_back_is_refused() -> None:
+    U = GaugeField(Lattice(4, 4, 4), SU(3), precision="float32").hot_start(seed=4)
+    hmc = HMC({"U": U}, wilson_action(6.0), seed=1, tau=40.0, levels=[Level("leapfrog", 60)])
+    with pytest.raises(
+        ParameterError, match=r"and back changes the fields by .* in float32: .* smaller steps, float64"
+    ):
+        hmc.reversibility()
+
+
+def test_a_captured_number_that_changes_is_seen_by_the_next_trajectory() -> None:
+    coupling = [1.0]
+
+    @jali.action
+    def square(X: Any, phi: Any) -> Any:
+        return coupling[0] * phi[X] ** 2
+
+    phi = filled(Field(Lattice(4, 4), Real()))
+    smeared = GaugeField(Lattice(4, 4), SU(2)).hot_start(seed=1)
+    for fields, action in (({"phi": phi}, square()), ({"U": smeared}, _Scaled(coupling))):
+        coupling[0] = 1.0
+        hmc = HMC(fields, action, seed=1, levels=[Level("4MN5", 6)], accept_always=99)
+        before = [hmc.trajectory().dH for _ in range(2)]
+        coupling[0] = 3.0
+        assert max(map(abs, [*before, *(t.dH for t in hmc.run(2))])) < 0.05
+
+
+class _Scaled(jali.Action):
+    """The Wilson action of smeared links times a number of a list."""
+
+    def __init__(self, coupling: list[float]):
+        self.coupling = coupling
+
+    def value(self, U: Any) -> Any:
+        return self.coupling[0] * wilson_action(1.0).value(stout_smear(U, 0.1))
+
+
+def test_monomials_of_one_name_are_told_apart() -> None:
+    hmc = HMC(
+        {"U": GaugeField(Lattice(4, 4), SU(2)).cold_start()}, [wilson_action(1.0), wilson_action(1.0)], seed=1
+    )
+    assert len(hmc.trajectory().actions) == 2
+
+
 def test_gauge_fields_stay_where_an_action_orders_them() -> None:
     U = GaugeField(Lattice(4, 4, 4), SU(2)).hot_start(seed=1)
     hmc = HMC({"U": U}, wilson_action(8.0), seed=3, accept_always=20)

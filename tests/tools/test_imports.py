@@ -199,7 +199,10 @@ MAY_IMPORT = {
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
     "derivatives": BELOW | {JALI, "array_namespaces", "arrays", "codegen", "graph_recorder", "lattice"},
     "fermions": BELOW | {JALI, "codegen", "derivatives", "lattice"},
-    "gauge": BELOW | {JALI, "codegen", "derivatives", "io", "lattice", "statistics"},
+    "actions": BELOW | {JALI, "codegen", "derivatives", "graph_recorder", "lattice"},
+    "gauge": BELOW
+    | {JALI, "actions", "codegen", "derivatives", "graph_recorder", "io", "lattice", "statistics"},
+    "hmc": BELOW | {JALI, "actions", "codegen", "derivatives", "gauge", "lattice", "philox"},
     "hadrons": BELOW | {JALI, "codegen", "comm", "fermions", "gauge", "io", "lattice", "statistics"},
     "arrays": BELOW
     | {
@@ -247,6 +250,7 @@ MAY_IMPORT = {
     },
     "cli": BELOW
     | {
+        "actions",
         "arrays",
         "bench",
         "codegen",
@@ -256,6 +260,7 @@ MAY_IMPORT = {
         "fermions",
         "gauge",
         "hadrons",
+        "hmc",
         "io",
         "lattice",
         "planner",

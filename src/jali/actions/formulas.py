@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jali
+from jali import graph_recorder
+from jali.actions.protocol import Action, gradient_like, is_list, lattice_of, targets_of
 from jali.codegen.lines import trace_error
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -39,15 +43,15 @@ class ActionFormula:
                 f"@jali.action stands above a function of a site, fields and couplings, def S(X, U, *, beta), and {function.__name__} is "
                 f"{inspect.signature(function)}"
             )
+        self.watched: tuple[Any, ...] = getattr(function, "watched", (function,))
+        """The functions of users that it is made of, for what they see besides their arguments (guards of traces)."""
         self.summed = _summed(self)
 
     def __repr__(self) -> str:
         return f"<formula of an action {self.function.__name__}{inspect.signature(self.function)}>"
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> SiteAction:
         """The action with these couplings, by place or by name. Raises ParameterError for others than the formula has, and numbers that are not finite."""
-        from jali.actions.protocol import SiteAction
-
         found = {**self.defaults, **dict(zip(self.couplings, given, strict=False)), **named}
         twice = [name for name in self.couplings[: len(given)] if name in named]
         if len(given) > len(self.couplings) or twice or found.keys() != set(self.couplings):
@@ -56,6 +60,59 @@ class ActionFormula:
                 f"{f'the couplings {_listed(self.couplings)}' if self.couplings else 'no couplings'}, each given once"
             )
         return SiteAction(self, tuple(_coupling(self, name, found[name]) for name in self.couplings))
+
+
+class SiteAction(Action):
+    """The sum over all sites of a formula (`jali.action`) with couplings, which are attributes: `S.beta`.
+
+    Equal formulas with equal couplings are equal actions; kernels belong to the formula, so that other couplings compile nothing.
+    """
+
+    def __init__(self, formula: ActionFormula, couplings: tuple[Any, ...]):
+        self.formula = formula
+        self.couplings = couplings
+        self.fields = formula.fields
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        if "formula" in own and name in own["formula"].couplings:
+            return own["couplings"][own["formula"].couplings.index(name)]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+
+    def __repr__(self) -> str:
+        pairs = zip(self.formula.couplings, self.couplings, strict=True)
+        return f"{self.formula.function.__name__}({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SiteAction)
+            and self.formula is other.formula
+            and self.couplings == other.couplings
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.formula), self.couplings))
+
+    def with_couplings(self, **changed: Any) -> SiteAction:
+        """The same formula with other couplings."""
+        return self.formula(**{**dict(zip(self.formula.couplings, self.couplings, strict=True)), **changed})
+
+    def value(self, *fields: Any) -> Any:
+        """S of the whole lattice."""
+        lattice = lattice_of(self._given(fields).values())
+        wait = graph_recorder.current() is None  # in a graph the number stays on the device
+        return lattice.sum(self.formula.summed, *fields, *self.couplings, wait=wait)
+
+    def force(self, *fields: Any, of: str | None = None, out: Any = None) -> Any:
+        """The gradient of S, as `Action.force`: derived from the formula."""
+        given = self._given(fields)
+        name = self._name_of(of)
+        if out is None:
+            out = gradient_like(given[name])
+        gradient = jali.gradient(self.formula.summed, name, total=TOTAL)
+        targets = targets_of(out, given[name])
+        gradient(targets if is_list(given[name]) else targets[0], *fields, *self.couplings)
+        return out
 
 
 def action(function: Callable[..., Any]) -> ActionFormula:
@@ -77,29 +134,48 @@ def action(function: Callable[..., Any]) -> ActionFormula:
     return ActionFormula(function)
 
 
+def site_action(action: Action) -> SiteAction:
+    """An action as one formula. Raises ParameterError for one that needs several calls."""
+    if isinstance(action, SiteAction):
+        return action
+    parts = action.parts()
+    odd = [one for _, one in parts if not isinstance(one, SiteAction)]
+    if odd:
+        raise ParameterError(
+            f"{odd[0]!r} is no sum of a formula over sites (it needs several calls, such as smearing), so no link can be updated alone: "
+            "use jali.hmc, which needs its force only"
+        )
+    formulas = tuple(one.formula for _, one in parts if isinstance(one, SiteAction))
+    couplings = ((c, *one.couplings) for c, one in parts if isinstance(one, SiteAction))
+    return SiteAction(sum_of_formulas(formulas), tuple(itertools.chain(*couplings)))
+
+
 @single_instance
 def sum_of_formulas(formulas: tuple[ActionFormula, ...]) -> ActionFormula:
     """The formula that is the sum of some, each times a factor: its fields are all of theirs, its couplings the factors and theirs, numbered."""
     fields = tuple(dict.fromkeys(name for one in formulas for name in one.fields))
-    couplings = [
-        name
+    mark = "_"
+    while any(name.endswith(mark) for name in fields):  # couplings end otherwise than fields
+        mark += "_"
+    names = [
+        [f"factor{k}{mark}", *(f"{name}_{k}{mark}" for name in one.couplings)]
         for k, one in enumerate(formulas)
-        for name in (f"factor_{k}", *(f"{c}_of_{k}" for c in one.couplings))
     ]
 
     def summed(X: Any, *arguments: Any, **numbered: Any) -> Any:
         given = dict(zip(fields, arguments, strict=True))
         found = []
-        for k, one in enumerate(formulas):
-            own = {name: numbered[f"{name}_of_{k}"] for name in one.couplings}
-            value = one.function(X, *[given[name] for name in one.fields], **own)
-            found.append(numbered[f"factor_{k}"] * value)
+        for one, (factor, *own) in zip(formulas, names, strict=True):
+            couplings = {name: numbered[full] for name, full in zip(one.couplings, own, strict=True)}
+            value = one.function(X, *[given[name] for name in one.fields], **couplings)
+            found.append(numbered[factor] * value)
         return sum(found[1:], found[0])
 
     front = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("X", *fields)]
-    behind = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in couplings]
+    behind = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for some in names for name in some]
     summed.__name__ = summed.__qualname__ = "_and_".join(one.function.__name__ for one in formulas)
     summed.__signature__ = inspect.Signature([*front, *behind])  # type: ignore[attr-defined]
+    summed.watched = tuple(f for one in formulas for f in one.watched)  # type: ignore[attr-defined]
     return ActionFormula(summed)
 
 
@@ -117,10 +193,11 @@ def site_function_of(name: str, body: Callable[..., None], parameters: Sequence[
 
 def _summed(formula: ActionFormula) -> SiteFunction:
     """The site function (X, fields, couplings, total) whose sum the action is."""
-    count = len(formula.fields)
+    count, watched = len(formula.fields), formula.watched
 
     def body(X: Any, *arguments: Any) -> None:
         *given, total = arguments
+        lets_see(watched)
         value = formula.function(
             X, *given[:count], **dict(zip(formula.couplings, given[count:], strict=True))
         )
@@ -136,6 +213,10 @@ def _summed(formula: ActionFormula) -> SiteFunction:
         total += value
 
     return site_function_of(formula.function.__name__, body, [*formula.fields, *formula.couplings, TOTAL])
+
+
+def lets_see(watched: Any) -> None:
+    """Nothing: a closure that mentions functions of users lets traces find them, and what they see."""
 
 
 def _coupling(formula: ActionFormula, name: str, value: Any) -> Any:

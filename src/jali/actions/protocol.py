@@ -5,15 +5,12 @@ Updates, the flow, measurements and molecular dynamics know of an action what is
 
 from __future__ import annotations
 
-import itertools
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jali
-from jali import graph_recorder
-from jali.actions.formulas import TOTAL, ActionFormula, sum_of_formulas
 from jali.codegen.types import Algebra, Element
 from jali.derivatives.functions import is_group
 from jali.errors import LayoutError, ParameterError
@@ -58,7 +55,7 @@ class Action(ABC):
         (found,) = tape.gradient(S)
         if out is None:
             return found
-        for target, one in zip(_targets(out, given[name]), _listed(found), strict=True):
+        for target, one in zip(targets_of(out, given[name]), listed(found), strict=True):
             target.assign(one)
         return out
 
@@ -68,6 +65,8 @@ class Action(ABC):
 
     def density(self, U: Any) -> float:
         """S per unit of volume of a gauge field: per site, on a periodic lattice."""
+        if not hasattr(U, "volume"):
+            raise LayoutError(f"density: U is a gauge field, which has a volume, not {no_field(U)}")
         return float(self.value(U) / U.volume)
 
     def parts(self) -> tuple[tuple[float, Action], ...]:
@@ -110,62 +109,6 @@ class Action(ABC):
         return f"<action {type(self).__name__} of {', '.join(self.fields)}>"
 
 
-class SiteAction(Action):
-    """The sum over all sites of a formula (`jali.action`) with couplings, which are attributes: `S.beta`.
-
-    Equal formulas with equal couplings are equal actions; kernels belong to the formula, so that other couplings compile nothing.
-    """
-
-    def __init__(self, formula: ActionFormula, couplings: tuple[Any, ...]):
-        self.formula = formula
-        self.couplings = couplings
-        self.fields = formula.fields
-
-    def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if "formula" in own and name in own["formula"].couplings:
-            return own["couplings"][own["formula"].couplings.index(name)]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-
-    def __repr__(self) -> str:
-        pairs = zip(self.formula.couplings, self.couplings, strict=True)
-        return f"{self.formula.function.__name__}({', '.join(f'{name}={value!r}' for name, value in pairs)})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, SiteAction)
-            and self.formula is other.formula
-            and self.couplings == other.couplings
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self.formula), self.couplings))
-
-    def with_couplings(self, **changed: Any) -> SiteAction:
-        """The same formula with other couplings."""
-        found: SiteAction = self.formula(
-            **{**dict(zip(self.formula.couplings, self.couplings, strict=True)), **changed}
-        )
-        return found
-
-    def value(self, *fields: Any) -> Any:
-        """S of the whole lattice."""
-        lattice = _lattice_of(self._given(fields).values())
-        wait = graph_recorder.current() is None  # in a graph the number stays on the device
-        return lattice.sum(self.formula.summed, *fields, *self.couplings, wait=wait)
-
-    def force(self, *fields: Any, of: str | None = None, out: Any = None) -> Any:
-        """The gradient of S, as `Action.force`: derived from the formula."""
-        given = self._given(fields)
-        name = self._name_of(of)
-        if out is None:
-            out = _like(given[name])
-        gradient = jali.gradient(self.formula.summed, name, total=TOTAL)
-        targets = _targets(out, given[name])
-        gradient(targets if _is_list(given[name]) else targets[0], *fields, *self.couplings)
-        return out
-
-
 class SumOfActions(Action):
     """Numbers times actions, added."""
 
@@ -191,12 +134,12 @@ class SumOfActions(Action):
         given = self._given(fields)
         name = self._name_of(of)
         if out is None:
-            out = _like(given[name])
-        targets = _targets(out, given[name])
+            out = gradient_like(given[name])
+        targets = targets_of(out, given[name])
         first = True
         for c, one in self._terms:
             if name in one.fields:
-                own = _listed(one.force(*[given[n] for n in one.fields], of=name))
+                own = listed(one.force(*[given[n] for n in one.fields], of=name))
                 for target, part in zip(targets, own, strict=True):
                     target[...] = c * part if first else target + c * part
                 first = False
@@ -222,32 +165,17 @@ class SmearedAction(Action):
         return self.action.value(self.smearing(fields[0]), *fields[1:])
 
 
-def site_action(action: Action) -> SiteAction:
-    """An action as one formula. Raises ParameterError for one that needs several calls."""
-    if isinstance(action, SiteAction):
-        return action
-    parts = action.parts()
-    odd = [one for _, one in parts if not isinstance(one, SiteAction)]
-    if odd:
-        raise ParameterError(
-            f"{odd[0]!r} is no sum of a formula over sites (it needs several calls, such as smearing), so no link can be updated alone: "
-            "use jali.hmc, which needs its force only"
-        )
-    formulas = tuple(one.formula for _, one in parts if isinstance(one, SiteAction))
-    couplings = ((c, *one.couplings) for c, one in parts if isinstance(one, SiteAction))
-    return SiteAction(sum_of_formulas(formulas), tuple(itertools.chain(*couplings)))
-
-
 def gradient_element(element: Element) -> Element:
     """What the gradient with respect to a field of this element is a field of."""
     return Algebra(element.type.shape[0]) if is_group(element) else element
 
 
-def _is_list(given: Any) -> bool:
+def is_list(given: Any) -> bool:
+    """Whether these are several fields: a list, or a gauge field."""
     return not isinstance(given, Field)
 
 
-def _listed(given: Any) -> list[Field]:
+def listed(given: Any) -> list[Field]:
     """The fields that a field, a list or a gauge field is. Raises LayoutError for anything else."""
     members = [given] if isinstance(given, Field) else getattr(given, "fields", given)
     found = list(members) if isinstance(members, Iterable) else []
@@ -258,7 +186,8 @@ def _listed(given: Any) -> list[Field]:
     return found
 
 
-def _like(given: Any) -> Any:
+def gradient_like(given: Any) -> Any:
+    """New fields for the gradient with respect to fields."""
     found = [
         Field(
             one.lattice,
@@ -269,22 +198,24 @@ def _like(given: Any) -> Any:
             batch=one.batch,
             name=f"gradient of {one.name}",
         )
-        for one in _listed(given)
+        for one in listed(given)
     ]
-    return found if _is_list(given) else found[0]
+    return found if is_list(given) else found[0]
 
 
-def _targets(out: Any, given: Any) -> list[Field]:
-    wanted = _listed(given)
+def targets_of(out: Any, given: Any) -> list[Field]:
+    """The fields that take the gradient with respect to those that are given. Raises LayoutError where `out` is not like these."""
+    wanted = listed(given)
     members = [out] if isinstance(out, Field) else getattr(out, "fields", out)
     found = list(members) if isinstance(members, Iterable) else []
-    fits = isinstance(out, Field) != _is_list(given) and len(found) == len(wanted)
+    fits = isinstance(out, Field) != is_list(given) and len(found) == len(wanted)
     if not fits or not all(isinstance(f, Field) for f in found):
-        what = f"a list of {len(wanted)} fields, one per direction" if _is_list(given) else "a field"
+        what = f"a list of {len(wanted)} fields, one per direction" if is_list(given) else "a field"
         raise LayoutError(f"out is {what}, not {no_field(out)}")
     return found
 
 
-def _lattice_of(fields: Iterable[Any]) -> Any:
-    first, *_ = [one for given in fields for one in _listed(given)]
+def lattice_of(fields: Iterable[Any]) -> Any:
+    """The lattice of the first of these fields. Raises LayoutError for what is no field."""
+    first, *_ = [one for given in fields for one in listed(given)]
     return first.lattice

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jali.actions.formulas import TOTAL, ActionFormula
-from jali.actions.protocol import Action, site_action
+from jali.actions.formulas import TOTAL, ActionFormula, site_action
+from jali.actions.protocol import Action
 from jali.derivatives.at_site import change_at, force_at, gradient_at
 from jali.errors import ParameterError
 from jali.lattice.arguments import key_of
@@ -40,9 +40,9 @@ class Terms:
 
     @property
     def given(self) -> tuple[Any, ...]:
-        """What the functions take behind: the other fields, and the couplings."""
+        """What the functions take behind: the other fields, the couplings, and, for traces to see, the functions of users."""
         place = self.formula.fields.index(self.name)
-        return (*self.arguments[:place], *self.arguments[place + 1 :])
+        return (*self.arguments[:place], *self.arguments[place + 1 :], self.formula.watched)
 
     @property
     def force(self) -> Callable[..., Any]:
@@ -91,4 +91,4 @@ def _change(formula: ActionFormula, name: str) -> Callable[..., Any]:
 def symbols_of(formula: ActionFormula, name: str, field: Any, given: Sequence[Any]) -> dict[str, Any]:
     """The arguments of a formula by their names."""
     names = [one for one in (*formula.fields, *formula.couplings) if one != name]
-    return {**dict(zip(names, given, strict=True)), name: field}
+    return {**dict(zip(names, given[:-1], strict=True)), name: field}

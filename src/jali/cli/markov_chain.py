@@ -1,6 +1,6 @@
-"""The Markov chain of `jali run`: links, random numbers and the number of the last sweep, and nothing else.
+"""The Markov chain of `jali run`: links, random numbers, the number of the last sweep and the state of the update.
 
-One sweep after another follows from these three alone, so they are what a checkpoint keeps. Does not depend
+One sweep after another follows from these alone, so they are what a checkpoint keeps. Does not depend
 on tables, progress or signals. Every method is called by all ranks.
 """
 
@@ -16,6 +16,8 @@ from typing import Any
 from jali import io
 from jali.amounts import counted
 from jali.cli.schema import RunParameters
+from jali.cli.update_kinds import update_kind
+from jali.cli.updates import Rows
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.comm import Communicator
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
@@ -25,19 +27,16 @@ from jali.gauge import (
     GaugeField,
     link_trace,
     measure_field_strength,
-    overrelaxation_sweep,
     plaquette,
     plaquettes,
     polyakov_loop,
     topological_charge,
 )
 from jali.gauge.actions import ACTIONS
-from jali.gauge.algorithms import algorithms
 from jali.gauge.field import opened
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
-from jali.gauge.link_terms import LinkTerms
-from jali.gauge.updates import check_subgroups
+from jali.hmc.checks import Check
 from jali.io.ensemble import CONFIGURATIONS, LINKS, checksum_text, configuration_name
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
@@ -57,15 +56,10 @@ class MarkovChain:
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
             self.action = ACTIONS[parameters.gauge.action].make(parameters.gauge.beta)
-            if algorithms()[parameters.update.algorithm].by_subgroups or parameters.update.overrelaxation:
-                check_subgroups(group_order(parameters), ranks.rank == 0)
             self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
-            LinkTerms.of_links(self.action, self.U).parts(
-                self.U
-            )  # refuses lattices on which links cannot be updated
+            self.update = update_kind(parameters)(parameters, self.action, self.U)
         self.rng = Random.reserved(CHAIN, parameters.run.seed, parameters.run.stream)
         self.sweep = 0
-        self.acceptance: float | None = None
 
     @classmethod
     def start(cls, parameters: RunParameters, ranks: Communicator) -> MarkovChain:
@@ -81,6 +75,8 @@ class MarkovChain:
             chain.U.hot_start(chain.rng)
         else:
             chain.U.cold_start()
+        with raised_alike():
+            chain.update.check()
         return chain
 
     @classmethod
@@ -103,7 +99,13 @@ class MarkovChain:
             U.set_local_links(checkpoint.read(LINKS, chain._box))
         with together(ranks):
             chain.rng = Random.from_state(checkpoint.rng)
-        chain.sweep = int(checkpoint.state["sweep"])
+            chain.sweep = int(checkpoint.state["sweep"])
+            try:
+                chain.update.restore(checkpoint.state.get("update", {}), chain.sweep)
+            except (KeyError, TypeError, ValueError) as error:
+                raise FileFormatError(
+                    f"{checkpoint.path}: its state of {parameters.update.algorithm} is not one: {error!r}"
+                ) from None
         return chain
 
     @property
@@ -111,24 +113,15 @@ class MarkovChain:
         """Whether all sweeps of the parameters are done."""
         return self.sweep >= total_sweeps(self.parameters)
 
-    @property
-    def passes(self) -> int:
-        """Updates of every link in one sweep."""
-        return self.parameters.update.heatbath + self.parameters.update.overrelaxation
+    def check_physics(self) -> list[Check]:
+        """Checks actions, forces and trajectories at the links as they are, which stay so. Raises ParameterError for what fails."""
+        with raised_alike():
+            return self.update.check_physics()
 
-    def advance(self) -> None:
-        """One sweep: passes of the algorithm, overrelaxation, and now and then a projection back to the group."""
-        update, action = self.parameters.update, self.action
-        algorithm = algorithms()[update.algorithm]
-        options = {argument: getattr(update, key) for argument, key in algorithm.options.items()}
-        passes = [algorithm.sweep(self.U, action, self.rng, **options) for _ in range(update.heatbath)]
-        accepted = [part for part in passes if part is not None]
-        self.acceptance = sum(accepted) / len(accepted) if accepted else None
-        for _ in range(update.overrelaxation):
-            overrelaxation_sweep(self.U, action)
+    def advance(self) -> Rows:
+        """One sweep; returns rows of the tables that the update has."""
         self.sweep += 1
-        if self.is_due(self.parameters.run.reunitarise_every):
-            self.U.reunitarise()
+        return self.update.advance(self.sweep, self.rng)
 
     def is_due(self, interval: int) -> bool:
         """Whether what happens every `interval` sweeps happens after this one; never for 0."""
@@ -165,7 +158,7 @@ class MarkovChain:
                 self._box,
                 {LINKS: self.U.local_links()},
                 rng=self.rng.state,
-                state={**state, "sweep": self.sweep},
+                state={**state, "sweep": self.sweep, "update": self.update.state},
                 ranks=self._ranks,
             )
 

@@ -21,19 +21,20 @@ from jali.cli.flow_summary import LEVEL
 from jali.cli.html_page import inline, page, table
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
+from jali.cli.report_hmc import hmc_card
 from jali.cli.report_plots import (
     STYLE,
     WIDE,
     autocorrelation_figure,
     binning_figure,
-    coupling_name,
     flow_figure,
     history_figure,
     lattice_name,
     polyakov_figure,
     timing_figure,
+    weight_name,
 )
-from jali.gauge.algorithms import algorithms
+from jali.cli.update_kinds import update_kind
 from jali.io.writing import write_file
 from jali.statistics import format_value
 
@@ -84,10 +85,10 @@ def plot_history(directory: str | Path, png_path: str | Path) -> Path:
 def _page(summary: RunSummary) -> str:
     parameters = summary.parameters
     gauge, run = parameters.gauge, parameters.run
-    title = f"{gauge.group} on {lattice_name(parameters.lattice.extents)} at {coupling_name(gauge)}"
+    title = f"{gauge.group} on {lattice_name(parameters.lattice.extents)} at {weight_name(parameters)}"
     subtitle = (
         f"{parameters.update.thermalisation} sweeps of thermalisation, then {int(summary.measured.sum())} "
-        f"measurements, one every {_plural(summary.interval, 'sweep')}; {_sweep_words(summary)}; "
+        f"measurements, one every {_plural(summary.interval, 'sweep')}; a sweep is {update_kind(parameters).title(parameters)}; "
         f"seed {run.seed}, {run.precision}"
     )
     echo = html.escape(render_parameters(parameters))
@@ -101,7 +102,7 @@ def _page(summary: RunSummary) -> str:
     )
     body = f"""<div class="card">{_result(summary)}</div>
 <div class="card">{inline(history_figure(summary), "history")}</div>
-{cards}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
+{cards}{hmc_card(summary)}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
 <div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>"""
     return page(title, subtitle, body)
 
@@ -237,13 +238,6 @@ def _speed(summary: RunSummary) -> str:
         f"median sweep {1e3 * median:.3g} ms for {summary.links} links."
     )
     return f'<p class="sub" style="margin:12px 0 0">{html.escape(text)}</p>'
-
-
-def _sweep_words(summary: RunSummary) -> str:
-    update = summary.parameters.update
-    name = algorithms()[update.algorithm].title
-    words = f"a sweep is {update.heatbath} {name}"
-    return words + (f" and {update.overrelaxation} overrelaxation passes" if update.overrelaxation else "")
 
 
 def _plural(number: int, noun: str) -> str:

@@ -2,8 +2,9 @@
 
 A run directory holds ``parameters.toml``, ``history.csv`` (``HISTORY_COLUMNS``, one row per measurement,
 thermalisation included), perhaps ``timing.csv`` (``TIMING_COLUMNS``, one row per sweep) and ``flow.csv``
-(``FLOW_COLUMNS``, one row per flow time of each flow, none during thermalisation). An empty field means that the
-observable does not exist for this lattice or was not measured. Nothing here draws.
+(``FLOW_COLUMNS``, one row per flow time of each flow, none during thermalisation). Of hybrid Monte Carlo it holds the tables
+of ``jali.cli.hmc_summary``. An empty field means that the observable does not exist for this lattice or was not measured.
+Nothing here draws.
 """
 
 from __future__ import annotations
@@ -20,11 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
+from jali.cli.hmc_summary import (
+    FORCE_COLUMNS,
+    FORCES,
+    KICK_COLUMNS,
+    KICKS,
+    TRAJECTORIES,
+    TRAJECTORY_COLUMNS,
+    HmcSummary,
+    summarise_trajectories,
+)
 from jali.cli.parameters import load_parameters
-from jali.cli.schema import RunParameters
+from jali.cli.schema import HMC, RunParameters
+from jali.cli.terms import is_gauge_alone, term_names
 from jali.errors import FileFormatError
 from jali.files import read_bytes
 from jali.gauge.literature import Reference, plaquette_reference
+from jali.hmc import INTEGRATORS
 from jali.statistics import Estimate, drift, mean_error
 
 __all__ = ["FLOW_COLUMNS", "HISTORY_COLUMNS", "TIMING_COLUMNS", "RunSummary", "summarise"]
@@ -65,6 +78,7 @@ class RunSummary:
             reference holds for larger lattices only.
         drift: difference of the plaquette between the halves of the measurements, in sigma; nan if too short.
         flow: means along the gradient flow; None where it was not measured.
+        hmc: trajectories and forces; None without hybrid Monte Carlo.
     """
 
     parameters: RunParameters
@@ -76,6 +90,7 @@ class RunSummary:
     deviation: float | None
     drift: float
     flow: FlowSummary | None
+    hmc: HmcSummary | None = None
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -110,6 +125,7 @@ class RunSummary:
             },
             "drift_sigma": _known(self.drift),
             "flow": None if self.flow is None else self.flow.as_dict(),
+            "hmc": None if self.hmc is None else self.hmc.as_dict(),
             "reference": None,
         }
         if self.reference:
@@ -150,7 +166,9 @@ def summarise(directory: str | Path) -> RunSummary:
         if len(series) and np.isfinite(series).all():
             estimates[name] = mean_error(series)
     gauge = parameters.gauge
-    known = gauge.action == "wilson"  # the plaquettes that we know are all of the Wilson action
+    known = gauge.action == "wilson" and is_gauge_alone(
+        parameters.hmc.terms
+    )  # the plaquettes that we know are all of the Wilson action
     reference = plaquette_reference(gauge.group, gauge.beta, parameters.lattice.extents) if known else None
     plaquette = estimates.get("plaquette")
     deviation = None
@@ -169,6 +187,30 @@ def summarise(directory: str | Path) -> RunSummary:
         deviation,
         drift(series) if len(series) else math.nan,
         _read_flow(directory / "flow.csv", parameters),
+        _read_hmc(directory, parameters) if parameters.update.algorithm == HMC else None,
+    )
+
+
+def _read_hmc(directory: Path, parameters: RunParameters) -> HmcSummary | None:
+    """The trajectories and forces of a run; None without their tables. Raises FileFormatError."""
+    paths = {name: directory / f"{name}.csv" for name in (TRAJECTORIES, FORCES, KICKS)}
+    if not paths[TRAJECTORIES].exists():
+        return None
+    optional = ("dH", "reversibility", "unitarity")
+    trajectories = _read_table(paths[TRAJECTORIES], TRAJECTORY_COLUMNS, optional)
+    forces, kicks = (
+        _read_table(paths[name], columns, (), repeated=True) if paths[name].exists() else None
+        for name, columns in ((FORCES, FORCE_COLUMNS), (KICKS, KICK_COLUMNS))
+    )
+    hmc = parameters.hmc
+    return summarise_trajectories(
+        trajectories,
+        forces,
+        kicks,
+        parameters.update.thermalisation,
+        hmc.steps,
+        INTEGRATORS[hmc.integrator[0]].order,
+        term_names(hmc.terms),
     )
 
 

@@ -18,7 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from jali.cli.flow_summary import LEVEL
 from jali.cli.report_data import RunSummary
-from jali.cli.schema import Gauge
+from jali.cli.schema import Gauge, RunParameters
+from jali.cli.terms import GAUGE, is_gauge_alone, terms_in_words
 from jali.gauge.actions import ACTIONS
 from jali.statistics import autocorrelation_function, binning, format_value
 
@@ -33,6 +34,7 @@ __all__ = [
     "lattice_name",
     "polyakov_figure",
     "timing_figure",
+    "weight_name",
 ]
 
 INK, MUTED, GRID = "#243b53", "#7b8794", "#e4e9ee"
@@ -84,6 +86,14 @@ def coupling_name(gauge: Gauge) -> str:
     return f"β = {gauge.beta:g}{name}"
 
 
+def weight_name(parameters: RunParameters) -> str:
+    """The coupling and the action; of several terms their names and couplings."""
+    terms, coupling = parameters.hmc.terms, coupling_name(parameters.gauge)
+    if is_gauge_alone(terms):
+        return coupling
+    return terms_in_words(terms) + (f", {GAUGE} with {coupling}" if parameters.gauge.beta else "")
+
+
 def lattice_name(extents: tuple[int, ...]) -> str:
     """8^4, 16^3 x 32, 4 x 6 in Unicode: 8⁴, 16³ × 32, 4 × 6."""
     if len(set(extents)) == 1:
@@ -118,7 +128,9 @@ def history_figure(summary: RunSummary, *, title: bool = False) -> Figure:
 
 def _headline(summary: RunSummary) -> str:
     gauge, estimate = summary.parameters.gauge, summary.estimates.get("plaquette")
-    parts = [f"{gauge.group}   {lattice_name(summary.parameters.lattice.extents)}   {coupling_name(gauge)}"]
+    parts = [
+        f"{gauge.group}   {lattice_name(summary.parameters.lattice.extents)}   {weight_name(summary.parameters)}"
+    ]
     if estimate:
         parts.append(f"plaquette {format_value(estimate.mean, estimate.error)}")
     if summary.target and summary.deviation is not None:

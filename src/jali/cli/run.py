@@ -1,7 +1,7 @@
 """`jali run`: a simulation from a parameter file, or a run continued from its checkpoint.
 
-A run is a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/, report.html and, if it
-saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
+A run is a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv; trajectories.csv, forces.csv, kicks.csv),
+checkpoint/, report.html and, if it saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
 resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they are combined with
 signals, progress and output.
 """
@@ -38,13 +38,14 @@ from jali.cli.run_directory import (
     tables_of,
 )
 from jali.cli.schema import RunParameters, parameter_specs, toml_value
+from jali.cli.terms import GAUGE, is_gauge_alone, terms_in_words
+from jali.cli.update_kinds import update_kind
 from jali.comm.stopping import end_job, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
-from jali.files import shown
+from jali.files import shown, value_shown
 from jali.gauge import exhausted_attempts
 from jali.gauge.actions import ACTIONS
-from jali.gauge.algorithms import algorithms
 from jali.io.ensemble import CHECKPOINT
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
@@ -59,6 +60,10 @@ CHANGEABLE = (
     "run.device",
     "lattice.grid",
 )
+
+
+PHYSICS = "physics"
+"""What --check without a number of ranks checks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +86,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device_argument(parser)
     parser.add_argument(
+        "--tune-steps",
+        type=float,
+        metavar="WANTED",
+        help="hybrid Monte Carlo: find, during thermalisation, the steps for this acceptance, such as 0.8 (--set hmc.tune_steps=WANTED)",
+    )
+    parser.add_argument(
         "--check",
-        type=int,
+        nargs="?",
+        const=PHYSICS,
+        type=_check_argument,
         metavar="N",
-        help="say how N ranks would share the lattice and what memory they need, and stop",
+        help="without N: check at the start that the action is gauge-invariant, that its force is its gradient and that trajectories go back, "
+        "then run, or stop where no --output is given; with N: say how N ranks would share the lattice and what memory they need, and stop",
     )
 
 
@@ -107,16 +121,21 @@ def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
         _check_arguments(arguments)
     if arguments.device is not None:
         arguments.overrides = [*arguments.overrides, f"run.device={toml_value(arguments.device)}"]
-    if arguments.check is not None:
-        return _check(arguments, ranks)
+    if arguments.tune_steps is not None:
+        arguments.overrides = [*arguments.overrides, f"hmc.tune_steps={arguments.tune_steps!r}"]
+    if isinstance(arguments.check, int):
+        return _check_layout(arguments, ranks)
+    if arguments.check == PHYSICS and not arguments.output:
+        return _check_physics(arguments, ranks)
+    stream = sys.stderr if arguments.json else sys.stdout
     with contextlib.ExitStack() as files:
         if arguments.resume:
             run = Run.resumed(Path(arguments.resume), arguments.overrides, files, ranks)
         else:
             with together(ranks):
                 parameters = load_parameters(arguments.parameters, arguments.overrides)
-            run = Run.new(Path(arguments.output), parameters, files, ranks)
-        stream = sys.stderr if arguments.json else sys.stdout
+            checks = stream if arguments.check == PHYSICS else None
+            run = Run.new(Path(arguments.output), parameters, files, ranks, checks)
         signalled = run.proceed(interruption, stream if ranks.rank == 0 else None)
         with together(ranks):
             if ranks.rank == 0:
@@ -173,8 +192,12 @@ class Run:
         parameters: RunParameters,
         closing: contextlib.ExitStack,
         ranks: comm.Communicator,
+        checks: TextIO | None = None,
     ) -> Run:
-        """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
+        """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run.
+
+        With the stream `checks` its physics is checked before, and what was checked is written there.
+        """
         held: HeldDirectory | None = None
         with together(ranks):
             if ranks.rank == 0:
@@ -182,6 +205,10 @@ class Run:
         tables: dict[str, Table] = {}
         try:
             chain = MarkovChain.start(parameters, ranks)
+            if checks is not None:
+                found = chain.check_physics()
+                if ranks.rank == 0:
+                    print("\n".join(map(str, found)), file=checks, flush=True)
             with together(ranks):
                 if held is not None:
                     held.create_parameters(parameters)
@@ -303,9 +330,9 @@ class Run:
     def _step(self) -> None:
         """One sweep, its measurements, perhaps its configuration, and the rows of all of them."""
         chain, parameters = self.chain, self.parameters
-        new: dict[str, list[Sequence[float | str | None]]] = {}
+        new: dict[str, Sequence[Sequence[float | str | None]]] = {}
         begun = time.perf_counter()
-        chain.advance()
+        new.update(chain.advance())
         updated = time.perf_counter()
         if chain.is_due(parameters.run.measure_every):
             row = chain.measure()
@@ -315,7 +342,7 @@ class Run:
         if parameters.measure.flow and thermalised and chain.is_due(parameters.measure.flow_every):
             new["flow"] = list(chain.measure_flow())
         measured = time.perf_counter()
-        speed = chain.passes * chain.U.links / (updated - begun)
+        speed = chain.update.passes * chain.U.links / (updated - begun)
         new["timing"] = [(chain.sweep, updated - begun, measured - updated, speed)]
         if chain.is_due(parameters.run.save_every):
             new[ENSEMBLE] = [chain.save_configuration(self.directory)]
@@ -340,7 +367,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise ParameterError("name a parameter file (jali run PARAMETERS.toml --output DIR) or --resume DIR")
     if arguments.check is None and not arguments.output:
         raise ParameterError("say with --output DIR where the run is to be written")
-    if arguments.check is not None and arguments.check < 1:
+    if isinstance(arguments.check, int) and arguments.check < 1:
         raise ParameterError(f"--check {arguments.check}: a lattice needs 1 rank or more")
 
 
@@ -364,7 +391,27 @@ def _check_changes(before: RunParameters, now: RunParameters, done: int) -> None
         )
 
 
-def _check(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
+def _check_argument(text: str) -> int | str:
+    try:
+        return text if text == PHYSICS else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} is no number of ranks; to check physics, write --check behind the parameter file"
+        ) from None
+
+
+def _check_physics(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
+    """Checks at the start of the run, and stops."""
+    with together(ranks):
+        parameters = load_parameters(arguments.parameters, arguments.overrides)
+    found = MarkovChain.start(parameters, ranks).check_physics()
+    if ranks.rank == 0:
+        checks = [{"what": one.what, "deviation": one.deviation, "limit": one.limit} for one in found]
+        print(json.dumps({"checks": checks}, indent=2) if arguments.json else "\n".join(map(str, found)))
+    return 0
+
+
+def _check_layout(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
     from jali.cli.layout_check import check_layout, render_check
 
     with together(ranks):
@@ -378,16 +425,22 @@ def _check(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
 def _headline(run: Run) -> str:
     p, lattice = run.parameters, run.chain.U.lattice
     update = p.update
-    algorithm = f"{update.heatbath} {algorithms()[update.algorithm].title}"
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
     on_device = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
-        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {ACTIONS[p.gauge.action].title}, "
-        f"beta = {p.gauge.beta:g}: "
-        f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
-        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{on_device}"
+        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {_weight(p)}: "
+        f"{update.thermalisation} + {update.sweeps} sweeps of {update_kind(p).title(p)}, "
+        f"seed {p.run.seed}, {p.run.precision}, {ranks}{on_device}"
     )
     return text if run.chain.sweep == 0 else f"{text}; resumed after sweep {run.chain.sweep}"
+
+
+def _weight(parameters: RunParameters) -> str:
+    gauge, terms = parameters.gauge, parameters.hmc.terms
+    words = f"{ACTIONS[gauge.action].title}, beta = {gauge.beta:g}"
+    if is_gauge_alone(terms):
+        return words
+    return f"{terms_in_words(terms)}" + (f" ({GAUGE}: {words})" if gauge.beta else "")
 
 
 def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None:
@@ -436,9 +489,8 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
     if summary.flow is not None:
         for line in summary.flow.in_words():
             print(f"flow: {line}")
-    if run.chain.acceptance is not None:
-        title = algorithms()[run.parameters.update.algorithm].title
-        print(f"{title} acceptance in the last sweep: {run.chain.acceptance:.3f}")
+    for line in [*(summary.hmc.in_words() if summary.hmc else []), *run.chain.update.in_words()]:
+        print(line)
     if exhausted:
         print(f"{exhausted} heat-bath draws ended without an accepted proposal and kept the old link")
     print(f"report: {report}")

@@ -20,9 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from jali import io
+from jali.cli.hmc_summary import (
+    FORCE_COLUMNS,
+    FORCES,
+    KICK_COLUMNS,
+    KICKS,
+    TRAJECTORIES,
+    TRAJECTORY_COLUMNS,
+)
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import FLOW_COLUMNS, HISTORY_COLUMNS, TIMING_COLUMNS
-from jali.cli.schema import RunParameters
+from jali.cli.schema import HMC, RunParameters
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
 from jali.io.boxes import write_all
@@ -37,6 +45,9 @@ TABLES = {
     "history": HISTORY_COLUMNS,
     "timing": TIMING_COLUMNS,
     "flow": FLOW_COLUMNS,
+    TRAJECTORIES: TRAJECTORY_COLUMNS,
+    FORCES: FORCE_COLUMNS,
+    KICKS: KICK_COLUMNS,
     ENSEMBLE: ENSEMBLE_COLUMNS,
 }
 
@@ -47,7 +58,15 @@ LOCK = ".lock"  # locked by the process that writes the run, and there while it 
 
 def tables_of(parameters: RunParameters) -> list[str]:
     """The tables that a run with these parameters keeps."""
-    wanted = {"flow": parameters.measure.flow, ENSEMBLE: parameters.run.save_every > 0}
+    hmc = parameters.update.algorithm == HMC
+    forces = hmc and parameters.hmc.forces_every > 0
+    wanted = {
+        "flow": parameters.measure.flow,
+        TRAJECTORIES: hmc,
+        FORCES: forces,
+        KICKS: hmc,
+        ENSEMBLE: parameters.run.save_every > 0,
+    }
     return [name for name in TABLES if wanted.get(name, True)]
 
 

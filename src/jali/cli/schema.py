@@ -15,17 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from jali.amounts import counted
+from jali.cli.terms import GAUGE, checked_term
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
 from jali.gauge.actions import ACTIONS
 from jali.gauge.algorithms import algorithms
+from jali.hmc import INTEGRATORS
 from jali.io.formats import writers
 
 __all__ = [
     "REQUIRED",
     "Gauge",
+    "Hmc",
     "LatticeShape",
     "Measure",
     "ParameterSpec",
@@ -40,6 +43,14 @@ __all__ = [
 ]
 
 REQUIRED = dataclasses.MISSING
+
+HMC = "hmc"
+"""The algorithm whose sweeps are trajectories, which needs no update of single links."""
+
+MOST_LEVELS = 8
+
+LEAST_TO_TUNE = 20
+"""Trajectories of thermalisation in which steps can be found."""
 
 MOST = 10**12
 """The most sweeps of a run; numbers of them stay exact in tables and checkpoints."""
@@ -96,11 +107,19 @@ class Gauge:
 class Update:
     """What one sweep does and how many there are."""
 
-    algorithm: str = key("Update that brings randomness.", "heatbath", choices=tuple(algorithms()))
+    algorithm: str = key(
+        "Update that brings randomness. A sweep of hmc is one trajectory, as [hmc] describes it, and nothing else.",
+        "heatbath",
+        choices=(*algorithms(), HMC),
+    )
     sweeps: int = key("Sweeps after thermalisation, over which averages are taken.", 200, low=0, ceiling=MOST)
     thermalisation: int = key("Sweeps before averages begin.", 100, low=0, ceiling=MOST)
-    heatbath: int = key("Passes of the algorithm over the lattice in each sweep.", 1, low=1, ceiling=10**6)
-    overrelaxation: int = key("Overrelaxation passes after them in each sweep.", 4, low=0, ceiling=10**6)
+    heatbath: int = key(
+        "Passes of the algorithm over the lattice in each sweep; hmc has none.", 1, low=1, ceiling=10**6
+    )
+    overrelaxation: int = key(
+        "Overrelaxation passes after them in each sweep; hmc has none.", 4, low=0, ceiling=10**6
+    )
     metropolis_hits: int = key("Metropolis proposals for a link in each pass.", 8, low=1, high=100)
     metropolis_step: float = key(
         "Size of a Metropolis proposal: the angle by which it rotates a link.",
@@ -108,6 +127,66 @@ class Update:
         above=0.0,
         high=math.pi,
         unit="radians",
+    )
+
+
+@dataclass(frozen=True)
+class Hmc:
+    """Trajectories of hybrid Monte Carlo, with algorithm = "hmc"."""
+
+    tau: float = key(
+        "Length of a trajectory, for momenta with the density exp(tr P^2) in the algebra, T_a = lambda_a / 2.",
+        1.0,
+        above=0.0,
+    )
+    spread: float = key(
+        "Lengths are drawn between (1 - spread) tau and (1 + spread) tau.", 0.0, low=0.0, high=0.99
+    )
+    integrator: tuple[str, ...] = key(
+        "Integrator of each level, the coarsest first; a single one is that of all.",
+        ("2MN",),
+        choices=tuple(INTEGRATORS),
+        lengths=(1, MOST_LEVELS),
+    )
+    steps: tuple[int, ...] = key(
+        "Steps of each level over a move of the level around it, the whole trajectory for the first; their number is that of levels.",
+        (10,),
+        low=1,
+        ceiling=10**6,
+        lengths=(1, MOST_LEVELS),
+    )
+    tune_steps: float = key(
+        "Acceptance for which thermalisation finds the steps of the first level, which then stay; 0 keeps those of steps.",
+        0.0,
+        low=0.0,
+        high=0.999,
+    )
+    accept_always: int = key(
+        "First trajectories that are accepted whatever dH is, of those of thermalisation.",
+        10,
+        low=0,
+        ceiling=MOST,
+    )
+    check_reversibility: int = key(
+        "Interval at which a trajectory is also gone back; 0 never.",
+        100,
+        low=0,
+        ceiling=MOST,
+        unit="trajectories",
+    )
+    forces_every: int = key(
+        "Interval at which sizes of forces are recorded; 0 never.",
+        10,
+        low=0,
+        ceiling=MOST,
+        unit="trajectories",
+    )
+    mass: float = key("Mass of the momenta of links.", 1.0, above=0.0)
+    terms: tuple[dict[str, Any], ...] = key(
+        "Terms of the action, a table [[hmc.terms]] each; none: the action of [gauge], on the finest level.",
+        (),
+        entry=checked_term,
+        lengths=(0, 20),
     )
 
 
@@ -166,6 +245,7 @@ class RunParameters:
     lattice: LatticeShape
     gauge: Gauge
     update: Update = field(default_factory=Update)
+    hmc: Hmc = field(default_factory=Hmc)
     run: RunControl = field(default_factory=RunControl)
     measure: Measure = field(default_factory=Measure)
 
@@ -180,8 +260,9 @@ class ParameterSpec:
     """One key: its section, its allowed values and its meaning.
 
     ``low`` and ``high`` are inclusive, ``above`` is exclusive; ``ceiling`` is an undocumented bound: larger values
-    are not meaningful. For lists they bound each entry, and ``lengths`` bounds their number. ``example`` stands in
-    for the default of a required key.
+    are not meaningful. For lists they bound each entry, and ``lengths`` bounds their number; one value stands for a
+    list of one, where that is long enough. ``entry`` checks an entry of a list of tables. ``example`` stands in for the
+    default of a required key.
     """
 
     section: str
@@ -197,6 +278,7 @@ class ParameterSpec:
     choices: tuple[str, ...] = ()
     lengths: tuple[int, int] | None = None
     parse: str = ""
+    entry: Callable[[Any], Any] | None = None
     example: Any = None
 
     @property
@@ -213,8 +295,11 @@ class ParameterSpec:
 
     def expected(self) -> str:
         """The allowed values, as the end of the sentence "must be ..."."""
+        if self.entry:
+            return "a list of tables"
         if self.choices:
-            return "one of " + ", ".join(toml_value(choice) for choice in self.choices)
+            named = "one of " + ", ".join(toml_value(choice) for choice in self.choices)
+            return f"{named}, or a list of them" if self.lengths else named
         if self.parse == "group":
             return '"U(1)" or "SU(N)" with N from 2'
         if self.parse == "device":
@@ -227,6 +312,8 @@ class ParameterSpec:
         if self.lengths:
             least, most = self.lengths
             noun = f"a list of {least} to {most} integers" if least else f"a list of up to {most} integers"
+            if least == 1:
+                noun = f"an integer, or {noun}"
         each = ", each" if self.lengths else ""
         high = repr(self.high) if isinstance(self.high, int) else f"{self.high or 0:.6g}"
         if self.low is not None:
@@ -257,11 +344,11 @@ class ParameterSpec:
         if self.parse:
             if isinstance(value, str):
                 return _PARSERS[self.parse](value)
+        elif self.is_list:
+            return self._check_list(value)
         elif self.choices:
             if isinstance(value, str) and value in self.choices:
                 return value
-        elif self.is_list:
-            return self._check_list(value)
         elif self.kind is float:
             if type(value) in (int, float) and _is_finite(value) and self._in_range(value):
                 return float(value)
@@ -274,16 +361,28 @@ class ParameterSpec:
             return value
         raise ValueError(f"{said(value)}{self._hint(value)}; must be {self.expected()}")
 
-    def _check_list(self, value: Any) -> tuple[int, ...]:
+    def _check_list(self, value: Any) -> tuple[Any, ...]:
         assert self.lengths is not None
         least, most = self.lengths
-        if (
-            isinstance(value, list | tuple)
-            and least <= len(value) <= most
-            and all(type(entry) is int and self._in_range(entry) for entry in value)
-        ):
-            return tuple(value)
+        listed = [value] if least == 1 and type(value) in (int, str) else value
+        if isinstance(listed, list | tuple) and least <= len(listed) <= most:
+            if self.entry:
+                return tuple(self._check_entry(k, entry) for k, entry in enumerate(listed))
+            if all(self._is_entry(entry) for entry in listed):
+                return tuple(listed)
         raise ValueError(f"{said(value)}; must be {self.expected()}")
+
+    def _check_entry(self, place: int, entry: Any) -> Any:
+        assert self.entry is not None
+        try:
+            return self.entry(entry)
+        except ValueError as error:
+            raise ValueError(f"{said(entry)}, entry {place + 1}: {error}") from None
+
+    def _is_entry(self, entry: Any) -> bool:
+        if self.choices:
+            return isinstance(entry, str) and entry in self.choices
+        return type(entry) is int and self._in_range(entry)
 
     def _in_range(self, value: float) -> bool:
         return (
@@ -401,6 +500,7 @@ def find_inconsistencies(parameters: RunParameters) -> list[tuple[str, str]]:
                 f"{toml_value(run.save_format)} holds SU({n}) only, not {gauge.group}; use {' or '.join(map(toml_value, others))}",
             )
         )
+    problems += _inconsistencies_of_hmc(parameters)
     measure = parameters.measure
     if measure.flow and measure.flow_time / measure.flow_step > 1e6:
         problems.append(
@@ -413,6 +513,54 @@ def find_inconsistencies(parameters: RunParameters) -> list[tuple[str, str]]:
     if measure.flow and measure.flow_step > measure.flow_time:
         problems.append(
             ("measure.flow_step", f"{measure.flow_step:g} is longer than flow_time = {measure.flow_time:g}")
+        )
+    return problems
+
+
+def _inconsistencies_of_hmc(parameters: RunParameters) -> list[tuple[str, str]]:
+    hmc, update = parameters.hmc, parameters.update
+    problems = []
+    if update.algorithm != HMC:
+        # They say what is simulated, or what the user waits for; other keys are only not used.
+        for name in ("terms", "tune_steps"):
+            if getattr(hmc, name):
+                problems.append(
+                    (
+                        f"hmc.{name}",
+                        f'is given, but algorithm is {toml_value(update.algorithm)}; write algorithm = "{HMC}" under [update]',
+                    )
+                )
+        return problems
+    levels = len(hmc.steps)
+    if len(hmc.integrator) not in (1, levels):
+        problems.append(
+            (
+                "hmc.integrator",
+                f"has {len(hmc.integrator)} entries for {counted(levels, 'level')} (steps = {toml_value(hmc.steps)}); give one, or one for each",
+            )
+        )
+    for k, term in enumerate(hmc.terms):
+        if term["level"] >= levels:
+            problems.append(
+                (
+                    "hmc.terms",
+                    f"puts entry {k + 1}, {term['name'] or term['action']}, on level {term['level']}, and steps = "
+                    f"{toml_value(hmc.steps)} has the levels 0 to {levels - 1}",
+                )
+            )
+    if hmc.terms and parameters.gauge.beta and not any(term["action"] == GAUGE for term in hmc.terms):
+        problems.append(
+            (
+                "hmc.terms",
+                f'has no entry with action = "{GAUGE}", so beta = {parameters.gauge.beta:g} of [gauge] would mean nothing; add one, or write beta = 0',
+            )
+        )
+    if hmc.tune_steps and update.thermalisation < LEAST_TO_TUNE:
+        problems.append(
+            (
+                "hmc.tune_steps",
+                f"finds the steps in thermalisation = {update.thermalisation} trajectories; it needs {LEAST_TO_TUNE} or more",
+            )
         )
     return problems
 

@@ -166,7 +166,9 @@ class DerivedFunction(SiteFunction):
 
     def _of_base(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments that the function itself takes."""
-        return tuple([arguments[self.parameters.index(n)] for n in self.base.parameters if n in self.parameters])
+        return tuple(
+            [arguments[self.parameters.index(n)] for n in self.base.parameters if n in self.parameters]
+        )
 
     def _bind(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
@@ -174,10 +176,10 @@ class DerivedFunction(SiteFunction):
         plan = self.derivation
         if plan.keeps or plan.only >= 0:
             return super()._bind(domain, arguments, lattice, sums, key)
-        derived_base = isinstance(self.base, DerivedFunction)
-        if derived_base and domain is not ALL and self.base.derivation.kind in ("adjoint", "pullback"):
+        base = self.base if isinstance(self.base, DerivedFunction) else None
+        if base and domain is not ALL and base.derivation.kind in ("adjoint", "pullback"):
             raise trace_error(
-                f"{self.__name__} is a derivative of a derivative, and {self.base.__name__} over {domain} sets other sites than these. Take the derivatives in the "
+                f"{self.__name__} is a derivative of a derivative, and {base.__name__} over {domain} sets other sites than these. Take the derivatives in the "
                 "other order, jali.gradient(jali.tangent(f, ...), ...), or name the colour by fields that live on it"
             )
         kinds = list(dict.fromkeys(map(kind_of, self._targets(arguments))))  # alike on all ranks
@@ -981,7 +983,9 @@ def _read_change(trace: Trace, gatherer: Gatherer, load: Node, change: FieldSymb
     for d, step in enumerate(load.attrs[1]):
         if step:
             has, wanted = (_factor_at_edge(trace, slot, d) for slot in (change.slot, load.attrs[0]))
-            node = gatherer.with_factor(node, d, step, has, 1 if omega and wanted is not None else wanted, load.where)
+            node = gatherer.with_factor(
+                node, d, step, has, 1 if omega and wanted is not None else wanted, load.where
+            )
     if omega:
         return matrices.matmul(nodes, node, load)
     if node.type != load.type:
@@ -1014,8 +1018,12 @@ def _conjugated(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) ->
             node = arithmetic.conj(nodes, load)
             for d, step in enumerate(load.attrs[1]):
                 factor = _factor_at_edge(trace, load.attrs[0], d)
-                if step and factor is not None:  # the field that is conjugated has the boundary of the other one
-                    node = gatherer.with_factor(node, d, step, complex(factor).conjugate(), factor, load.where)
+                if (
+                    step and factor is not None
+                ):  # the field that is conjugated has the boundary of the other one
+                    node = gatherer.with_factor(
+                        node, d, step, complex(factor).conjugate(), factor, load.where
+                    )
             changes[load.number] = node
         pushed = pushed_forward(nodes, [store.value for store in found.stores], changes)
         for store in found.stores:

@@ -77,7 +77,8 @@ class Gatherer:
         """Whether a value is made of fields of coarser lattices, which are a part of their sites away at this offset."""
         ratios = {self.trace.slots[one.attrs[0]].ratio for one in reachable([node]) if described(one).reads}
         return any(
-            ratio is not None and any(o % c for o, c in zip(offset, ratio.coarser, strict=True)) for ratio in ratios
+            ratio is not None and any(o % c for o, c in zip(offset, ratio.coarser, strict=True))
+            for ratio in ratios
         )
 
     def factors_of_value(self, node: Node, open_in: Sequence[bool]) -> tuple[complex | None, ...] | None:

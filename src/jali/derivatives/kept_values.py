@@ -86,7 +86,9 @@ def values_to_keep(
         bit = bits.setdefault(offset, 1 << len(bits))
         masks[node.number] = masks.get(node.number, 0) | bit
         roots[node.number] = node
-    forced = {node.number for node, offset in wanted if node.args and bound_to_site(node, offset) and possible(node)}
+    forced = {
+        node.number for node, offset in wanted if node.args and bound_to_site(node, offset) and possible(node)
+    }
     if not forced and (choice == "compute" or len(bits) < 2):
         return []
     order = reachable(roots.values())
@@ -112,7 +114,9 @@ def values_to_keep(
 
     kept = frozenset(forced)
     best = costs.of(kept)
-    candidates = [node for node in order if bound(node) > 0 and not described(node).renames and node.number not in kept]
+    candidates = [
+        node for node in order if bound(node) > 0 and not described(node).renames and node.number not in kept
+    ]
     candidates.sort(key=bound, reverse=True)
     candidates = [node for node in candidates if possible(node)][:MOST_CONSIDERED]
     while candidates and len(kept) < MOST_KEPT:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jali
-from jali.actions.protocol import Action, SiteAction
+from jali.actions.formulas import SiteAction
+from jali.actions.protocol import Action
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.gauge.open_edges import weighted, where_complete
+from jali.single_instance import single_instance
 
 Path = tuple[int, ...]
 """Steps along links: 1 to d forwards in the directions 0 to d - 1, -1 to -d backwards."""
@@ -27,9 +29,9 @@ RECTANGLE: Path = (1, 1, 2, -1, -1, -2)
 PARALLELOGRAM: Path = (1, 2, 3, -1, -2, -3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loops:
-    """Closed paths. With `oriented`, in all distinct ways in which each lies on a hypercubic lattice; else as they are. With `by_time` those without and those
+    """Closed paths, made by `loops_of`: kernels know them by their identity. With `oriented`, in all distinct ways in which each lies on a hypercubic lattice; else as they are. With `by_time` those without and those
     with the last direction, time, are two kinds each."""
 
     paths: tuple[Path, ...]
@@ -53,6 +55,12 @@ class Loops:
             for some in found
             for with_time in (False, True)
         ]
+
+
+@single_instance
+def loops_of(paths: tuple[Path, ...], oriented: bool = True, by_time: bool = False) -> Loops:
+    """These loops, the same object for equal arguments."""
+    return Loops(paths, oriented, by_time)
 
 
 @functools.cache
@@ -163,7 +171,7 @@ def loop_action(
         )
     for number in (beta, *given):
         _check("a coupling of loop_action", number)
-    return LoopAction(beta, given, Loops(paths, oriented))
+    return LoopAction(beta, given, loops_of(paths, oriented))
 
 
 def _checked_list(name: str, given: Any) -> list[Any]:
@@ -187,11 +195,11 @@ def _check(name: str, value: Any) -> None:
         raise ParameterError(f"{name} is a finite number, not {value_shown(value)}")
 
 
-_PLAQUETTES = Loops((PLAQUETTE,))
-_WITH_RECTANGLES = Loops((PLAQUETTE, RECTANGLE))
-_BY_TIME = Loops((PLAQUETTE, RECTANGLE), by_time=True)
-_PLAQUETTES_BY_TIME = Loops((PLAQUETTE,), by_time=True)
-_ONE_LOOP = Loops((PLAQUETTE, RECTANGLE, PARALLELOGRAM))
+_PLAQUETTES = loops_of((PLAQUETTE,))
+_WITH_RECTANGLES = loops_of((PLAQUETTE, RECTANGLE))
+_BY_TIME = loops_of((PLAQUETTE, RECTANGLE), True, True)
+_PLAQUETTES_BY_TIME = loops_of((PLAQUETTE,), True, True)
+_ONE_LOOP = loops_of((PLAQUETTE, RECTANGLE, PARALLELOGRAM))
 
 
 def wilson_action(beta: float) -> LoopAction:

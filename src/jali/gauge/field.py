@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jali
-from jali import io
+from jali import graph_recorder, io
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.codegen.directions import Direction
 from jali.codegen.lines import trace_error
@@ -173,7 +173,10 @@ class GaugeField(WithoutOperators):
     def like(self) -> GaugeField:
         """A gauge field, not started, with the same lattice, group, precision, boundary and storage."""
         first = self.fields[0]
-        return GaugeField(self.lattice, self.group, self.precision, first.boundary, first.stored.format.name)
+        with graph_recorder.suspended():  # it has no values that a repetition could find changed
+            return GaugeField(
+                self.lattice, self.group, self.precision, first.boundary, first.stored.format.name
+            )
 
     def copy(self) -> GaugeField:
         """A gauge field with the same links."""

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import jali
-from jali.actions.protocol import Action, SiteAction
+from jali.actions.formulas import SiteAction
+from jali.actions.protocol import Action
 from jali.codegen.types import Algebra
 from jali.errors import ParameterError
 from jali.files import value_shown

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jali
+from jali import graph_recorder
 from jali.codegen.directions import Direction
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -141,7 +142,8 @@ def _hyp_step(U: GaugeField, weights: Sequence[float], axes: tuple[int, ...]) ->
             others = [nu for nu in axes if nu != mu]
             for kept_out in map(frozenset, itertools.combinations(others, level)):
                 across = [nu for nu in others if nu not in kept_out]
-                target = out[mu] if level == 0 else U[mu].like(name=f"HYP link {mu}")
+                with graph_recorder.suspended():  # all of it is written below
+                    target = out[mu] if level == 0 else U[mu].like(name=f"HYP link {mu}")
                 _decorate(
                     target,
                     U[mu],

@@ -126,8 +126,7 @@ def _linear_terms(what: str, action: Action, U: GaugeField, fields: Mapping[str,
     terms = LinkTerms.of_links(action, U, fields)
     if not terms.is_linear(U):
         raise ParameterError(
-            f"{what} needs an action that is linear in every link, and {action!r} is not: its gradient at a link depends on the link. "
-            "metropolis_sweep and jali.hmc take it"
+            f"{what} needs an action that is linear in every link, and {action!r} is not; metropolis_sweep and jali.hmc take it"
         )
     return terms
 

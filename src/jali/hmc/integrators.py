@@ -143,7 +143,8 @@ class Level:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.integrator, Integrator) and self.integrator not in INTEGRATORS:
+        named = isinstance(self.integrator, str) and self.integrator in INTEGRATORS
+        if not isinstance(self.integrator, Integrator) and not named:
             raise ParameterError(
                 f"integrators are {', '.join(INTEGRATORS)}, or an Integrator of letters, not {value_shown(self.integrator)}"
             )

@@ -39,6 +39,14 @@ class Kinetic(ABC):
 def kinetic_of(fields: list[Field], on_sphere: bool) -> Kinetic:
     """The entry for a field. Raises ParameterError for one that does not move."""
     element = fields[0].element
+    if any(one.batch is not None for one in fields):
+        raise ParameterError(
+            f"{fields[0].name} has a batch, and a Hamiltonian is one number: members are simulations of their own"
+        )
+    if len(fields) > 1 and not is_group(element):
+        raise ParameterError(
+            f"{fields[0].name} is one of {len(fields)} fields in a list, as links are; name other fields one by one"
+        )
     if element.type.kind not in ("real", "complex"):
         raise ParameterError(f"{fields[0].name} holds {element}, which has no momenta")
     if on_sphere:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jali
-from jali.actions.protocol import Action, SiteAction, gradient_element
+from jali.actions.formulas import ActionFormula, SiteAction
+from jali.actions.protocol import Action, gradient_element
 from jali.actions.terms import Terms
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
@@ -17,6 +18,12 @@ class Monomial:
     """An action and the level whose integrator kicks by its force: 0 for the coarsest steps, the default. `name` is what reports call it."""
 
     def __init__(self, action: Action, level: int = 0, name: str = ""):
+        if isinstance(action, ActionFormula):
+            name_of = action.function.__name__
+            couplings = ", ".join(f"{one}=..." for one in action.couplings)
+            raise ParameterError(
+                f"{name_of} is the formula of an action: {name_of}({couplings}) is an action"
+            )
         if not isinstance(action, Action):
             raise ParameterError(f"a Monomial is of an action, not of {value_shown(action)}")
         if isinstance(level, bool) or not isinstance(level, int) or level < 0:
@@ -49,7 +56,8 @@ def _kick_by(X: Any, P: Any, F: Any, length: Any, times: Any) -> None:
 class Kicks:
     """The kicks of one monomial: of fields that move, by their names, and others that it depends on.
 
-    An action that is a formula over sites kicks in the kernel of its force. Of others the force is a field, whose calculation is recorded as a graph where it can be.
+    An action that is a formula over sites kicks in the kernel of its force. Of others the force is a field, whose
+    calculation is recorded once in a trajectory as a graph, where it can be.
     """
 
     def __init__(self, monomial: Monomial, fields: Mapping[str, Any], moving: Sequence[str]):
@@ -99,6 +107,10 @@ class Kicks:
             self.monomial.action.force(*self.arguments, of=name, out=out)
         return self._forces
 
+    def renew(self) -> None:
+        """Forgets the recorded force: what Python computes in `value`, such as couplings, is seen again by the next trajectory."""
+        self._graph = None
+
     def _make_fields(self) -> None:
         for name in self.moving:
             if name not in self._forces:
@@ -114,6 +126,8 @@ class Kicks:
 
     def _compute_forces(self) -> None:
         self._make_fields()
+        if self._graph and not self._graph.is_current:
+            self._graph = None
         if self._graph is None:
             lattice = listed(self._fields[self.moving[0]])[0].lattice
             self.forces()  # what is made once is made before

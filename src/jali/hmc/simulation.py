@@ -1,7 +1,7 @@
 """Hybrid Monte Carlo: momenta, a trajectory of molecular dynamics, and an accept step that makes it exact.
 
 S. Duane, A. Kennedy, B. Pendleton and D. Roweth, Phys. Lett. B 195 (1987) 216. The Hamiltonian is H = sum of the kinetic energies (`kinetic.py`) and of the actions. Time is that of momenta with the
-density exp(-(1/2) sum_a (P^a)^2) in the basis tr(T^a T^b) = -1/2 delta_ab, T_a = lambda_a / 2: `TAU_OF_OTHERS` has the factors to other codes.
+density exp(-(1/2) sum_a (P^a)^2) in the basis tr(T^a T^b) = -1/2 delta_ab, T_a = lambda_a / 2: `TAU_OF_OTHERS` has that of other codes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 import numbers
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 
 import jali
 from jali.actions.protocol import Action
-from jali.errors import LayoutError, ParameterError
+from jali.errors import LayoutError, ParameterError, RecordingError
 from jali.files import value_shown
 from jali.hmc.integrators import Level, Move, schedule
 from jali.hmc.kinetic import Kinetic, kinetic_of
@@ -30,12 +32,14 @@ from jali.philox import philox
 LARGEST_FORCE = 1e3
 """Of one variable, at the start: a larger one is taken for an action or a start that does not make sense."""
 
-TAU_OF_OTHERS = {
-    "T_a = lambda_a / 2, unit Gaussian momenta": 1.0,
-    "momenta of variance 1/2": math.sqrt(2.0),
-    "T_a = lambda_a": 2.0,
-}
-"""By what tau is multiplied to be that of codes with other momenta."""
+IRREVERSIBLE = 1e-2
+"""A difference of fields after going back beyond which the algorithm is not exact any more."""
+
+MANY_REJECTED = 8
+"""So many trajectories in a row that are rejected with a large dH bring a hint."""
+
+TAU_OF_OTHERS = {"Chroma, openQCD": 1.0, "QUDA, Grid, MILC": math.sqrt(2.0), "tmLQCD": 2.0}
+"""What a trajectory of tau = 1 of other codes is here; they normalise momenta in other ways."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,6 @@ class HMC:
         reunitarise: int = 10,
     ):
         self.fields = dict(fields)
-        self.levels = tuple(levels)
         self.tau, self.spread = _positive("tau", tau), _between("spread", spread)
         self.accept_always = _count("accept_always", accept_always)
         self.check_reversibility = _count("check_reversibility", check_reversibility)
@@ -120,6 +123,9 @@ class HMC:
         self.number = 0
         """Of trajectories so far; a simulation continues where this number and the fields are as they were."""
         self.lattice = _lattice_of(self.fields)
+        for said, names in (("fixed", fixed), ("on_sphere", on_sphere)):
+            if isinstance(names, str):
+                raise ParameterError(f"{said}= is a list of names, [{names!r}], not {names!r}")
         for name in (*fixed, *on_sphere, *(masses or {})):
             if name not in self.fields:
                 raise ParameterError(
@@ -127,9 +133,11 @@ class HMC:
                 )
         self.moving = [name for name in self.fields if name not in fixed]
         self._rng = Random.reserved(MOMENTA, seed, stream)
-        given = [monomials] if isinstance(monomials, Monomial | Action) else list(monomials)
-        self.monomials = [one if isinstance(one, Monomial) else Monomial(one) for one in given]
-        self._check_levels()
+        given = list(monomials) if isinstance(monomials, Sequence) else [monomials]
+        self.monomials = _with_names_of_their_own(
+            [one if isinstance(one, Monomial) else Monomial(one) for one in given]
+        )
+        self.set_levels(levels)
         self._kicks = [Kicks(one, self.fields, self.moving) for one in self.monomials]
         still = set(self.moving) - {name for kicks in self._kicks for name in kicks.moving}
         if still:
@@ -146,15 +154,26 @@ class HMC:
         self._saved = {name: [one.like() for one in listed(self.fields[name])] for name in self.moving}
         self._moved: dict[str, Any] = {}
         self._tau_now, self._tau_squared = self.lattice.scalar(tau), self.lattice.scalar(tau * tau)
-        self._moves = schedule(self.levels)
-        self._graph: Any = None
         self._checked = False
+        self._rejected = 0
 
     def __repr__(self) -> str:
         names = ", ".join(one.name for one in self.monomials)
         return f"<HMC of {', '.join(self.moving)} on {self.lattice}, actions: {names}>"
 
     # ---- what it is made of ------------------------------------------------------------------------------
+
+    def set_levels(self, levels: Sequence[Level]) -> None:
+        """Makes the next trajectories go by other integrators or numbers of steps. Raises ParameterError as the constructor."""
+        self.levels = tuple(levels) if isinstance(levels, Sequence) else (levels,)
+        self._check_levels()
+        self._moves = schedule(self.levels)
+        self._graph: Any = None
+
+    @property
+    def moves_of_fields(self) -> int:
+        """How often a trajectory moves the fields."""
+        return sum(move.level < 0 for move in self._moves)
 
     def _check_levels(self) -> None:
         if not self.levels or not all(isinstance(one, Level) for one in self.levels):
@@ -195,6 +214,8 @@ class HMC:
 
     def draw_momenta(self) -> None:
         """Draws all momenta from their Gaussian distribution, those of the trajectory that comes next."""
+        for kicks in self._kicks:
+            kicks.renew()
         self._rng.call = self.number * len(self.moving)
         for name in self.moving:
             self._kinetic[name].draw(
@@ -213,9 +234,11 @@ class HMC:
 
     def integrate(self, tau: float | None = None) -> None:
         """Moves fields and momenta over a time, by default `tau`; a negative one goes back."""
-        time = self.tau if tau is None else float(tau)
-        self._tau_now.assign(time)
-        self._tau_squared.assign(time * time)
+        length = self.tau if tau is None else float(tau)
+        self._tau_now.assign(length)
+        self._tau_squared.assign(length * length)
+        if self._graph and not self._graph.is_current:
+            self._graph = None
         if self._graph is None:
             self._run_moves()  # what is bound once is bound now
             self._graph = self._recorded()
@@ -225,10 +248,13 @@ class HMC:
             self._run_moves()
 
     def _recorded(self) -> Any:
-        """A trajectory as a graph, where the forces are kernels; False where one asks the host."""
+        """A trajectory as a graph; False where it cannot be one: a force asks the host, or halos go by way of it."""
         if not all(kicks.direct for kicks in self._kicks):
             return False
-        return jali.graph(self._run_moves, self.lattice)
+        try:
+            return jali.graph(self._run_moves, self.lattice)
+        except RecordingError:
+            return False
 
     def _run_moves(self) -> None:
         for move in self._moves:
@@ -287,6 +313,7 @@ class HMC:
     def trajectory(self) -> Trajectory:
         """One trajectory with its accept step."""
         if not self._checked:
+            self._check_lengths()
             self.check_forces()
             self._checked = True
         tau = self._length_of_next()
@@ -298,7 +325,7 @@ class HMC:
         before = [self.kinetic_energy(), *self._values()]
         self.integrate(tau)
         after = [self.kinetic_energy(), *self._values()]
-        kinetic, *actions = [float(b - a) for a, b in zip(before, after, strict=True)]
+        kinetic, *actions = _read([b - a for a, b in zip(before, after, strict=True)])
         dH = math.fsum([kinetic, *actions])
         uniform, _ = self._uniforms("accept")
         forced = self.number < self.accept_always
@@ -309,8 +336,8 @@ class HMC:
         unitarity = None
         if accepted and self.reunitarise and self.number % self.reunitarise == 0:
             unitarity = self._make_unitary()
-        names = [one.name for one in self.monomials]
-        changes = dict(zip(names, actions, strict=True))
+        changes = dict(zip((one.name for one in self.monomials), actions, strict=True))
+        self._hint_at_conventions(dH, forced)
         return Trajectory(self.number, tau, dH, accepted, forced, kinetic, changes, reversibility, unitarity)
 
     def reversibility(self, tau: float | None = None) -> float:
@@ -327,7 +354,17 @@ class HMC:
         )
         self._restore()
         self.draw_momenta()
+        if not found < IRREVERSIBLE:
+            raise ParameterError(
+                f"a trajectory of length {length:g} and back changes the fields by {found:.3g} in {self.precision}: steps are unstable, or rounding grows too much. Take "
+                f"smaller steps{', float64' if self.precision != 'float64' else ''} or a shorter trajectory"
+            )
         return float(found)
+
+    @property
+    def precision(self) -> str:
+        """The arithmetic of the fields that move."""
+        return listed(self.fields[self.moving[0]])[0].precision
 
     def forces(self) -> list[Force]:
         """The sizes of all forces at the fields as they are."""
@@ -343,6 +380,26 @@ class HMC:
                 found.append(Force(kicks.monomial.name, name, level, math.sqrt(mean), largest, step))
         return found
 
+    def seconds_of_kicks(self, repeat: int = 3) -> list[float]:
+        """Wall time of a kick by each monomial, the shortest of some; momenta and fields stay as they are."""
+        found = []
+        for kicks in self._kicks:
+            times = []
+            for _ in range(repeat + 1):  # the first one makes kernels
+                self._synchronise()
+                begun = time.perf_counter()
+                kicks.kick(self.momenta, 0.0, self._tau_now)
+                self._synchronise()
+                times.append(time.perf_counter() - begun)
+            found.append(min(times[1:]))
+        return found
+
+    def _synchronise(self) -> None:
+        if self.lattice.gpu is not None:
+            self.lattice.gpu.synchronize()
+        if self.lattice.communicator.size > 1:
+            self.lattice.communicator.barrier()
+
     def check_forces(self) -> list[Force]:
         """The sizes of all forces. Raises ParameterError for one beyond `LARGEST_FORCE`, with its monomial and site."""
         found = self.forces()
@@ -353,6 +410,15 @@ class HMC:
                     "should be, or steps would have to be very small"
                 )
         return found
+
+    def _check_lengths(self) -> None:
+        for name in self.moving:
+            if self._kinetic[name].tangent is not None:
+                off = self.lattice.reduce(_off_sphere, self.fields[name])
+                if not off < 1e-3:
+                    raise ParameterError(
+                        f"on_sphere= names fields of vectors of length 1, and a length of {name} differs from 1 by {off:.3g}: divide by the lengths first"
+                    )
 
     def _where(self, force: Force) -> str:
         (kicks,) = [one for one in self._kicks if one.monomial.name == force.monomial][:1]
@@ -367,6 +433,22 @@ class HMC:
                 site = tuple(int(k) for k in np.unravel_index(int(sizes.argmax()), sizes.shape))
                 text = f"site {site}" + (f", direction {mu}" if len(fields) > 1 else "")
         return text
+
+    def _hint_at_conventions(self, dH: float, forced: bool) -> None:
+        """Warns once where trajectories are rejected from the start."""
+        if self._rejected < 0 or forced:
+            return
+        self._rejected = self._rejected + 1 if dH > 5 else -1
+        if self._rejected == MANY_REJECTED:
+            self._rejected = -1
+            if self.lattice.communicator.rank:  # one rank speaks for all
+                return
+            warnings.warn(
+                f"the first {MANY_REJECTED} trajectories have dH above 5: take more steps, or a shorter trajectory. tau = {self.tau:g} is the time of unit Gaussian momenta with T_a = lambda_a / 2; "
+                f"tau = 1 is {', '.join(f'{factor:.4g} here of {codes}' for codes, factor in TAU_OF_OTHERS.items())}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def _values(self) -> list[Any]:
         return [kicks.value() for kicks in self._kicks]
@@ -408,6 +490,11 @@ def host_uniforms(purpose: str, seed: int, stream: int, number: int) -> tuple[fl
     return first, second
 
 
+def _read(values: Sequence[Any]) -> list[float]:
+    """Numbers and such that stayed on the device, for which the host waits once."""
+    return [float(one) for one in jali.read(*values)]
+
+
 @jali.site_function
 def _clear(X: Any, P: Any) -> None:
     P[X] = 0.0 * P[X]
@@ -416,6 +503,11 @@ def _clear(X: Any, P: Any) -> None:
 @jali.site_function
 def _difference(X: Any, a: Any, b: Any, high: Any) -> None:
     high.max(jali.sqrt((a[X] - b[X]).norm2()))
+
+
+@jali.site_function
+def _off_sphere(X: Any, n: Any, high: Any) -> None:
+    high.max(abs(jali.sqrt(n[X].norm2()) - 1.0))
 
 
 @jali.site_function
@@ -451,6 +543,15 @@ def _lattice_of(fields: Mapping[str, Any]) -> Lattice:
     return found
 
 
+def _with_names_of_their_own(monomials: list[Monomial]) -> list[Monomial]:
+    names: dict[str, int] = {}
+    for one in monomials:
+        names[one.name] = count = names.get(one.name, 0) + 1
+        if count > 1:
+            one.name = f"{one.name} ({count})"
+    return monomials
+
+
 def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ParameterError(f"{name} is a whole number from 0, not {value_shown(value)}")
@@ -458,12 +559,12 @@ def _count(name: str, value: Any) -> int:
 
 
 def _positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not (0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not (0 < float(value) < math.inf):
         raise ParameterError(f"{name} is a positive number, not {value_shown(value)}")
     return float(value)
 
 
 def _between(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < 1:
         raise ParameterError(f"{name} is from 0 to below 1, not {value_shown(value)}")
     return float(value)

@@ -85,6 +85,10 @@ def key_of(argument: Any) -> Any:
         return argument
     if kind is Direction or kind is types.FunctionType:  # without the many questions below
         return (kind, argument)
+    if kind is tuple or kind is list:
+        return (kind, *map(key_of, argument))
+    if getattr(kind, "SITE_CONSTANT", False):
+        return (kind, argument)
     if kind is Scalar:
         return argument.key
     if kind is _Sum:
@@ -92,8 +96,6 @@ def key_of(argument: Any) -> Any:
     fields = getattr(argument, "fields", None)
     if fields is not None:
         return tuple([f.serial for f in fields])
-    if kind is list or kind is tuple:
-        return (kind, *map(key_of, argument))
     if isinstance(argument, np.ndarray):
         return (kind, argument.shape, argument.dtype.kind)
     if isinstance(argument, Field):
@@ -286,19 +288,38 @@ def common_precision(fields: list[Field]) -> str:
     return widest(f.precision for f in fields)
 
 
-def scalars_of(arguments: Any) -> Any:
-    """Values of the run-time scalars, in the order in which the tracer numbered them."""
+def scalars_of(arguments: Any) -> list[Any]:
+    """Values of the run-time scalars, in the order in which the tracer numbered them; called for every run."""
+    found: list[Any] = []
     for a in arguments:
-        if isinstance(
-            a, Field | Random | Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain
-        ):
+        kind = type(a)
+        if kind is float or kind is int:
+            found.append(a)
+        elif kind is tuple or kind is list:
+            found += scalars_of(a)
+        elif kind in _WITHOUT_SCALARS or getattr(a, "fields", None) is not None:
             continue
-        if getattr(a, "fields", None) is not None:
-            continue
-        if isinstance(a, list | tuple):
-            yield from scalars_of(a)
-        elif isinstance(a, int | float | complex | Scalar | LocatedArray | np.generic | np.ndarray):
-            yield a
+        elif isinstance(a, list | tuple):
+            found += scalars_of(a)
+        elif isinstance(
+            a, int | float | complex | Scalar | LocatedArray | np.generic | np.ndarray
+        ) and not isinstance(a, bool | np.bool_):
+            found.append(a)
+    return found
+
+
+_WITHOUT_SCALARS = {
+    Field,
+    Random,
+    Direction,
+    Offset,
+    bool,
+    np.bool_,
+    str,
+    type(None),
+    Element,
+    types.FunctionType,
+}
 
 
 def randoms_of(arguments: Any) -> Any:

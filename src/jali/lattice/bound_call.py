@@ -11,7 +11,7 @@ import functools
 import math
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +186,7 @@ class BoundCall:
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         self.sums_of_ranks: SumsOfRanks | None = None  # what adds those of all ranks on their devices
         # parameters, index, argument number, position in the list
-        self.listed: list[tuple[Any, int, int, int]] = []
+        self.listed: list[tuple[Any, int, int, tuple[int, ...]]] = []
         self.tables = Tables(self.kernels, lattice, list(scalars_of(arguments)))
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
@@ -215,23 +215,18 @@ class BoundCall:
             written |= {kernel.fields[slot].serial for slot in kernel.text.analysis.writes}
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
-        """(parameters, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
-        paths: list[tuple[int, int | None]] = []
-        for k, argument in enumerate(arguments):
-            if type(argument) is float:
-                paths.append((k, None))
-            elif isinstance(argument, list | tuple):
-                paths += [(k, at) for at, member in enumerate(argument) if type(member) is float]
-        if len(paths) != len(list(scalars_of(arguments))):
+        """(parameters, index, argument number) if every scalar is a float, at top level or in lists there (which `listed` has, with the way into them); else None."""
+        paths = [path for path, one in _leaves(arguments) if type(one) is float]
+        if len(paths) != len(scalars_of(arguments)):
             return None
         plan = []
         for kernel in self.kernels:
             for index, parameter in kernel.scalar_parameters:
-                position, at = paths[parameter.slot]
-                if at is None:
-                    plan.append((kernel.floats, index, position))
+                position, *more = paths[parameter.slot]
+                if more:
+                    self.listed.append((kernel.floats, index, position, tuple(more)))
                 else:
-                    self.listed.append((kernel.floats, index, position, at))
+                    plan.append((kernel.floats, index, position))
         return plan
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
@@ -246,8 +241,11 @@ class BoundCall:
                 for parameters, index, position in self.simple:
                     parameters[index] = arguments[position]
                 if self.listed:
-                    for parameters, index, position, at in self.listed:
-                        parameters[index] = arguments[position][at]
+                    for parameters, index, position, path in self.listed:
+                        value = arguments[position]
+                        for at in path:
+                            value = value[at]
+                        parameters[index] = value
             else:
                 self._set_scalars(arguments)
             if self.has_randoms:
@@ -293,7 +291,7 @@ class BoundCall:
         return [field for field in self.fields if field.may_overflow]
 
     def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
-        values = list(scalars_of(arguments))
+        values = scalars_of(arguments)
         if self.by_address:
             evaluate_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
         for kernel in self.kernels:
@@ -472,6 +470,15 @@ class _Repeated:
         if self.kernel.tunings and not self.kernel.launch.capturing:
             self.kernel.tune()
         self.run()
+
+
+def _leaves(arguments: Any, before: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """What is in arguments and the lists among them, each with its way there."""
+    for k, one in enumerate(arguments):
+        if isinstance(one, list | tuple):
+            yield from _leaves(one, (*before, k))
+        else:
+            yield (*before, k), one
 
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:

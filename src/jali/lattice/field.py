@@ -235,8 +235,11 @@ class Field(FieldArithmetic):
 
     @property
     def is_set(self) -> bool:
-        """Whether it may be read."""
-        return not self.set_by or self.storage.versions() != (1, 1)
+        """Whether it may be read; while a graph is recorded, what the graph writes may."""
+        if not self.set_by or self.storage.versions() != (1, 1):
+            return True
+        recorder = graph_recorder.current() if graph_recorder.recorders else None
+        return recorder is not None and any(storage is self.storage for storage, _ in recorder.changing)
 
     def check_set(self) -> None:
         """Raises UnsetError, alike on all ranks, for a field that is read before it is set, and may not."""
@@ -303,8 +306,9 @@ class Field(FieldArithmetic):
     def copy(self) -> Field:
         """A field with the same values."""
         self.check_set()
-        out = self.like()
-        if self.listed_members is not None or tape_recorder.recorders:
+        with graph_recorder.suspended():  # all that it holds is assigned
+            out = self.like()
+        if self.listed_members is not None or tape_recorder.recorders or graph_recorder.recorders:
             return out.assign(self)
         with self.lattice.lock:
             out.storage.copy_from(self.storage, self.lattice.pool)

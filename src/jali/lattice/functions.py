@@ -62,11 +62,14 @@ def _one(
             return apply(descriptor, attrs, x)
         if isinstance(x, LocatedArray):
             return x.elementwise(function, x)
+        if name in ("exp", "log", "sqrt") and hasattr(x, name):  # a Total, which has a history
+            return getattr(x, name)()
         return _at_once(name, complex_plain if complex_plain and np.iscomplexobj(x) else plain, x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
-        f"`{name}` of a number, a `Scalar`, a symbol, a whole field, or the elements of a `ScalarArray`."
+        f"`{name}` of a number, a `Scalar`, a symbol, a whole field, or the elements of a `ScalarArray`"
+        f"{', or of a `Total`' if name in ('exp', 'log', 'sqrt') else ''}."
     )
     return function
 

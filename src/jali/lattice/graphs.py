@@ -66,6 +66,11 @@ class Graph:
         return len(self._recorder.operations)
 
     @property
+    def is_current(self) -> bool:
+        """Whether the functions that were recorded see the same values as then: numbers, functions and objects beside their arguments."""
+        return all(bound.guards.hold() for bound in self._recorder.bound)
+
+    @property
     def on_device(self) -> bool:
         """Whether the host goes on while it runs."""
         return self._instance is not None

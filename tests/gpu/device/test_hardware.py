@@ -11,9 +11,10 @@ from shadow import assert_same_bits
 
 import jali
 from jali import _core
-from jali.gauge import SU, GaugeField, plaquettes, sweep
+from jali.gauge import SU, GaugeField, plaquettes, sweep, wilson_action
+from jali.gauge.link_terms import LinkTerms
 from jali.gauge.overrelaxation import overrelax
-from jali.gauge.staples import staple, staple_sum
+from jali.gauge.staples import staple_sum
 
 pytestmark = pytest.mark.gpu
 
@@ -87,7 +88,9 @@ def test_kernels_say_what_a_thread_uses():
     U = GaugeField(lattice, SU(3)).cold_start()
     out = jali.Field(lattice, jali.Matrix(3))
     mu = lattice.directions[0]
-    kernels = staple_sum.kernels(U, out, mu) + overrelax.kernels(U, mu, staple, over=jali.EVEN)
+    terms = LinkTerms.of_links(wilson_action(6.0), U)
+    kernels = staple_sum.kernels(U, out, mu)
+    kernels += overrelax.kernels(U, mu, terms.staple, terms.given, over=jali.EVEN)
     for kernel in kernels:
         function = kernel.function
         print(

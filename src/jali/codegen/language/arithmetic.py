@@ -302,7 +302,8 @@ def mul(nodes: Builder, a: Node, b: Node) -> Node:
     if b.type.shape and (is_exact(b) or (a.type.kind == "complex" and b.type.kind != "complex")):
         parts = [mul(nodes, a, element(nodes, b, k)) for k in range(b.type.size)]
         result = build(nodes, Type(kind, b.type.shape), parts)
-        result.hermitian |= b.hermitian and a.type.kind != "complex"
+        if a.type.kind != "complex":
+            result.keep_symmetry(b)
         return result
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
     b = convert(nodes, b, "real") if b.type.kind == "int" else b
