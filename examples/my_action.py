@@ -37,7 +37,7 @@ class MyAction(jali.Action):
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--beta", type=float, default=0.5)
 parser.add_argument("--lam", type=float, default=100.0)
-parser.add_argument("--trajectories", type=int, default=30)
+parser.add_argument("--trajectories", type=int, default=25)
 arguments = parser.parse_args()
 
 lattice = jali.Lattice(4, 4, 4, 4)
@@ -46,16 +46,16 @@ charges = {}
 for lam in (0.0, arguments.lam):
     action = MyAction(arguments.beta, lam)
     hmc = HMC({"U": U}, action, seed=2, stream=int(lam > 0), levels=[Level("2MN", 6)], accept_always=6)
-    found = [(t.dH, t.accepted, charge().value(hyp_smear(U))) for t in hmc.run(6 + arguments.trajectories)][
-        8:
-    ]
-    changes, accepted, Q = np.array(found).T
-    charges[lam], exact = Q, mean_error(np.exp(-changes))
+    found = []
+    for trajectory in hmc.run(6 + arguments.trajectories):
+        found.append((trajectory.dH, trajectory.accepted, charge().value(hyp_smear(U))))
+    changes, accepted, Q = np.array(found[6:]).T
+    charges[lam], exact, back = Q, mean_error(np.exp(-changes)), hmc.reversibility()
     if lattice.rank == 0:
         print(
-            f"lam {lam:5.1f}: accepted {accepted.mean():.2f}, rms dH {np.sqrt(np.mean(changes**2)):.2f}", end=", "
+            f"lam {lam:g}: accepted {accepted.mean():.2f}, rms dH {np.std(changes):.2f}, <exp(-dH)> {exact}"
         )
-        print(f"<exp(-dH)> {exact}, <Q^2> {mean_error(Q**2)}, {hmc.reversibility():.0e} after going back")
+        print(f"    there and back: {back:.0e}; <Q^2> {mean_error(Q**2)}")
     if not abs(exact.mean - 1) < 4 * exact.error:
         raise SystemExit("<exp(-dH)> is 1 where the force is the gradient of the action")
 
@@ -64,8 +64,7 @@ weight = np.exp(-arguments.lam * free**2)
 expected = mean_error_of(lambda means: means[0] / means[1], np.column_stack([free**2 * weight, weight]))
 measured = mean_error(bound**2)
 if lattice.rank == 0:
-    print(
-        f"<Q^2> falls by {np.mean(free**2) / measured.mean:.1f}; the run without the term expects {expected}"
-    )
+    fall = np.mean(free**2) / measured.mean
+    print(f"<Q^2> falls by {fall:.1f}, to {measured}; the run without the term expects {expected}")
 if not abs(measured.mean - expected.mean) < 4 * math.hypot(measured.error, expected.error):
     raise SystemExit("the two runs are not of one action")

@@ -207,6 +207,25 @@ def su2_higgs() -> Figure:
     return figure
 
 
+def my_action() -> Figure:
+    found, _ = run("my_action.py", "--trajectories", "100")
+    figure, (left, right) = axes(2, width_ratios=(1.6, 1), sharey=True)
+    for (lam, Q), color in zip(found["charges"].items(), (REFERENCE, MEAN), strict=True):
+        left.plot(Q, color=color, linewidth=0.8)
+        right.hist(
+            Q,
+            bins=np.linspace(-0.6, 0.6, 25),
+            orientation="horizontal",
+            color=color,
+            alpha=0.7,
+            label=f"λ = {lam:g}",
+        )
+    left.set(title="charge of HYP-smeared links", xlabel="trajectory", ylabel="Q")
+    right.set(title="how often", xlabel="trajectories")
+    right.legend()
+    return figure
+
+
 def u1_2d() -> Figure:
     found, said = run("u1_2d.py")
     measured = numbers(r"(\d+\.\d\d)   (\d\.\d+)\(", said)
@@ -444,6 +463,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "gradient_flow.py": gradient_flow,
     "su2_deconfinement.py": su2_deconfinement,
     "su2_higgs.py": su2_higgs,
+    "my_action.py": my_action,
     "u1_2d.py": u1_2d,
     "wilson_cg.py": wilson_cg,
     "dirac_operator.py": dirac_operator,
@@ -468,6 +488,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "su2.toml": lambda: run_of("su2.toml"),
     "u1.toml": lambda: run_of("u1.toml"),
     "iwasaki.toml": lambda: run_of("iwasaki.toml"),
+    "iwasaki-hmc.toml": lambda: run_of("iwasaki-hmc.toml"),
     "arrays/smooth_laptop.py": smooth,
     "arrays/smooth_cluster.py": smooth,
     "arrays/deblur.py": deblur,

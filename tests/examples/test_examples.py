@@ -20,6 +20,7 @@ LONG = (
     "gradient_flow",
     "ising",
     "momentum_correlator",
+    "my_action",
     "own_correlator",
     "free_pion",
     "convergence",
@@ -47,6 +48,7 @@ EXPECTED = {
     "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
     "ising": r"beta 0\.44\d+",
     "momentum_correlator": r"exact 0\.5",
+    "my_action": r"lam 100: accepted (0\.[6-9]|1\.0)\d, .*\n.*there and back: \de-1[3-6].*\n<Q\^2> falls by ([3-9]|\d\d)\.",
     "o3_overrelaxation": r"beta 2.0: <s.s'> 0\.53\d+.* exact 0\.537315",
     "phi4": r"free correlator at t = 3",
     "own_correlator": r"the conserved charge changes by \d\.\de-1[0-3] of itself",
@@ -68,6 +70,7 @@ EXPECTED = {
 SHORTER = {
     "potts": ("--sweeps", "5000"),
     "pion_from_ensemble": (),
+    "my_action": ("--trajectories", "10"),
     "fwi": ("--extents", "36", "28", "--steps", "120", "--iterations", "3"),
 }
 FEW_CONFIGURATIONS = ("extents=2,2,2,8", "thermalisation=6", "sweeps=12", "save_every=2")

@@ -285,6 +285,24 @@ def test_a_captured_number_that_changes_is_seen_by_the_next_trajectory() -> None
         assert max(map(abs, [*before, *(t.dH for t in hmc.run(2))])) < 0.05
 
 
+def test_an_action_made_of_several_sums_is_a_graph_with_the_bits_of_its_calls() -> None:
+    class Several(jali.Action):
+        def value(self, U: Any) -> Any:
+            V = stout_smear(U, 0.1)
+            return wilson_action(1.0).value(V) + 3.0 * (plaquette(V) - 0.5) ** 2
+
+    found = []
+    for recorded in (True, False):
+        U = GaugeField(Lattice(4, 4), SU(2)).hot_start(seed=1)
+        hmc = HMC({"U": U}, Several(), seed=1, levels=[Level("2MN", 3)], accept_always=9)
+        (kicks,) = hmc._kicks
+        if not recorded:
+            kicks._graph, kicks.renew = False, lambda: None  # type: ignore[method-assign]
+        found.append([t.dH for t in hmc.run(2)])
+        assert bool(kicks._graph) == recorded
+    assert found[0] == found[1]
+
+
 class _Scaled(jali.Action):
     """The Wilson action of smeared links times a number of a list."""
 
@@ -293,6 +311,15 @@ class _Scaled(jali.Action):
 
     def value(self, U: Any) -> Any:
         return self.coupling[0] * wilson_action(1.0).value(stout_smear(U, 0.1))
+
+
+def test_a_start_that_is_no_number_is_refused() -> None:
+    phi = filled(Field(Lattice(4, 4), Real()))
+    hmc = HMC({"phi": phi}, scalar(mass2=0.3, coupling=0.1), seed=7)
+    hmc.trajectory()
+    phi[1, 1] = np.nan
+    with pytest.raises(ParameterError, match="H was not finite before trajectory 2"):
+        hmc.trajectory()
 
 
 def test_monomials_of_one_name_are_told_apart() -> None:

@@ -106,3 +106,17 @@ def test_functions_of_a_sum_are_actions_whose_force_is_the_gradient() -> None:
         values.append(S.value(phi))
     assert (values[0] - values[1]) / 2e-4 == pytest.approx(expected, rel=1e-6)
     assert abs(HMC({"phi": phi}, S, seed=1, levels=[Level("4MN5", 32)]).trajectory().dH) < 1e-2
+
+
+def test_a_trajectory_that_overflows_is_rejected() -> None:
+    @jali.action
+    def quartic(X: Any, phi: Any) -> Any:
+        return phi[X] ** 4
+
+    phi = Field(Lattice(4, 4), Real())
+    phi[...] = 6.0
+    hmc = HMC({"phi": phi}, quartic(), seed=1, tau=3.0, accept_always=9, levels=[Level("leapfrog", 12)])
+    t = hmc.trajectory()
+    assert not np.isfinite(t.dH)
+    assert not t.accepted
+    assert np.all(phi[...] == 6.0)

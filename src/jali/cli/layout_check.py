@@ -13,7 +13,7 @@ from typing import Any
 from jali import _core
 from jali.amounts import counted
 from jali.cli.markov_chain import group_order
-from jali.cli.schema import RunParameters
+from jali.cli.schema import HMC, RunParameters
 from jali.codegen import target
 from jali.codegen.storage_formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix
@@ -62,6 +62,7 @@ def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
         "halo": links - len(extents) * field(SU(n), ghosts=False),
         "measurements": field(Matrix(n)) if parameters.measure.polyakov else 0,
         "flow": 2 * links + len(extents) * field(Algebra(n)) if parameters.measure.flow else 0,
+        "trajectories": _of_trajectories(len(extents), field(SU(n)), field(Algebra(n)), parameters),
         "neighbour_tables": layout.nblocks * (4 * len(offsets) + 4 * len(extents) + 12),
         "checkpoint_buffers": FILE_COPIES * len(extents) * field(SU(n), ghosts=False),
     }
@@ -80,6 +81,15 @@ def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
         "bytes_per_rank": {**memory, "total": sum(memory.values())},
         "memory_of_this_machine": memory_here(),
     }
+
+
+def _of_trajectories(ndim: int, link: int, force: int, parameters: RunParameters) -> int:
+    """Momenta, forces where they are looked at or have fields of their own, and links to go back to. What smeared links take beside is not counted."""
+    hmc = parameters.hmc
+    if parameters.update.algorithm != HMC:
+        return 0
+    fields = max(1, len(hmc.terms)) if hmc.forces_every else 0
+    return ndim * (link + force * (1 + fields))
 
 
 def render_check(found: dict[str, Any]) -> str:

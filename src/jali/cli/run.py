@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import math
+import re
 import signal
 import sys
 import time
@@ -59,6 +60,8 @@ CHANGEABLE = (
     "run.save_format",
     "run.device",
     "lattice.grid",
+    "hmc.check_reversibility",
+    "hmc.forces_every",
 )
 
 
@@ -392,12 +395,13 @@ def _check_changes(before: RunParameters, now: RunParameters, done: int) -> None
 
 
 def _check_argument(text: str) -> int | str:
-    try:
-        return text if text == PHYSICS else int(text)
-    except ValueError:
+    if text == PHYSICS:
+        return text
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         raise argparse.ArgumentTypeError(
             f"{value_shown(text)} is no number of ranks; to check physics, write --check behind the parameter file"
-        ) from None
+        )
+    return int(text)
 
 
 def _check_physics(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:

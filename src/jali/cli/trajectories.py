@@ -16,6 +16,7 @@ from jali.cli.updates import Rows, Update
 from jali.gauge import GaugeField
 from jali.hmc import HMC, Level
 from jali.hmc.checks import Check, check_simulation
+from jali.io.parallel import raised_alike
 from jali.lattice import Random
 
 
@@ -81,6 +82,10 @@ class Trajectories(Update):
 
     def advance(self, sweep: int, rng: Random) -> Rows:
         """One trajectory, whose random numbers follow from its number alone; now and then sizes of forces before it."""
+        with raised_alike():
+            return self._advance(sweep)
+
+    def _advance(self, sweep: int) -> Rows:
         rows: dict[str, list[Sequence[float | str | None]]] = {}
         if self._every and sweep % self._every == 0:
             names = [one.name for one in self.hmc.monomials]

@@ -148,7 +148,7 @@ class Level:
             raise ParameterError(
                 f"integrators are {', '.join(INTEGRATORS)}, or an Integrator of letters, not {value_shown(self.integrator)}"
             )
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+        if isinstance(self.steps, bool) or not isinstance(self.steps, numbers.Integral) or self.steps < 1:
             raise ParameterError(
                 f"a level takes a whole number of steps from 1, not {value_shown(self.steps)}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ class Monomial:
             )
         if not isinstance(action, Action):
             raise ParameterError(f"a Monomial is of an action, not of {value_shown(action)}")
-        if isinstance(level, bool) or not isinstance(level, int) or level < 0:
+        if isinstance(level, bool) or not isinstance(level, numbers.Integral) or level < 0:
             raise ParameterError(
                 f"the level of a Monomial is a whole number from 0, not {value_shown(level)}"
             )
@@ -79,6 +80,7 @@ class Kicks:
         self._terms = {name: Terms.of(action, name, fields) for name in self.moving} if self.direct else {}
         self._forces: dict[str, list[Field]] = {}
         self._graph: Any = None
+        self._seen = False
 
     def value(self) -> Any:
         """S, a number or one that stays on the device."""
@@ -130,7 +132,9 @@ class Kicks:
             self._graph = None
         if self._graph is None:
             lattice = listed(self._fields[self.moving[0]])[0].lattice
-            self.forces()  # what is made once is made before
+            if not self._seen:
+                self.forces()  # what is made once is made before
+                self._seen = True
             try:
                 self._graph = jali.graph(self.forces, lattice)
             except (RecordingError, jali.TraceError):

@@ -78,7 +78,7 @@ class Force:
 
     @property
     def kick(self) -> float:
-        """The largest change of a momentum in one step; forces are well integrated where it is below about 1."""
+        """The largest change of a momentum in one step; forces are well integrated where it is below about 1/4."""
         return self.largest * self.step
 
 
@@ -307,8 +307,8 @@ class HMC:
 
     def run(self, trajectories: int) -> Iterator[Trajectory]:
         """Simulates, and yields a `Trajectory` after each; the fields are those that it left. Raises ParameterError where a force at the start is beyond `LARGEST_FORCE`."""
-        for _ in range(_count("trajectories", trajectories)):
-            yield self.trajectory()
+        count = _count("trajectories", trajectories)
+        return (self.trajectory() for _ in range(count))
 
     def trajectory(self) -> Trajectory:
         """One trajectory with its accept step."""
@@ -326,7 +326,13 @@ class HMC:
         self.integrate(tau)
         after = [self.kinetic_energy(), *self._values()]
         kinetic, *actions = _read([b - a for a, b in zip(before, after, strict=True)])
-        dH = math.fsum([kinetic, *actions])
+        parts = [kinetic, *actions]
+        dH = math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan  # rejected
+        if not math.isfinite(dH) and not all(map(math.isfinite, _read(before))):
+            raise ParameterError(
+                f"H was not finite before trajectory {self.number + 1}: {dict(zip(('kinetic', *(m.name for m in self.monomials)), _read(before), strict=True))}. The action is not "
+                "bounded below, or fields have been set to what is no number"
+            )
         uniform, _ = self._uniforms("accept")
         forced = self.number < self.accept_always
         accepted = (forced and math.isfinite(dH)) or dH <= 0 or uniform < math.exp(-dH)
@@ -553,9 +559,9 @@ def _with_names_of_their_own(monomials: list[Monomial]) -> list[Monomial]:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
         raise ParameterError(f"{name} is a whole number from 0, not {value_shown(value)}")
-    return value
+    return int(value)
 
 
 def _positive(name: str, value: Any) -> float:

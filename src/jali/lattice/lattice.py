@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm, devices, graph_recorder, settings
+from jali import _core, comm, devices, graph_recorder, settings, tape_recorder
 from jali.amounts import counted
 from jali.codegen import target
 from jali.codegen.arithmetics import ARITHMETICS
@@ -349,6 +349,8 @@ class Lattice(LatticeBase):
         where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
+        if graph_recorder.recorders and tape_recorder.recorders:  # a Total has a number that stays, too
+            wait = wait and (graph_recorder.current() is None or tape_recorder.current() is None)
         if per is None and bins is None and wait and not fast:  # called thousands of times by solvers
             return function.run(over, arguments, self, PLAIN_SUMS, named)
         axes = None if per is None else self._axes(per)
