@@ -124,7 +124,10 @@ def test_a_lattice_on_which_rectangles_do_not_fit_is_refused_at_once(tmp_path, c
         '[lattice]\nextents = [4, 4, 2, 4]\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\naction = "iwasaki"\n'
     )
     assert jali_here("run", file, "--output", tmp_path / "run") == 2
-    assert "extents of at least 3, the lattice is (4, 4, 2, 4)" in capsys.readouterr().err
+    assert (
+        "the lattice (4, 4, 2, 4) a term of the action has one link twice, (0, 0, 2, 0) apart"
+        in capsys.readouterr().err
+    )
 
 
 def test_run_of_u1_agrees_with_the_exact_plaquette(parameter_file, tmp_path, capsys):

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from jali.cli.schema import Update, parameter_specs
+from jali.cli.schema import HMC, Update, parameter_specs
 from jali.gauge.algorithms import algorithms
 
 
@@ -21,5 +21,5 @@ def test_options_are_arguments_of_the_sweep_and_parameters_of_a_run(name: str) -
 
 def test_every_entry_can_be_chosen() -> None:
     (key,) = (key for key in parameter_specs() if key.path == "update.algorithm")
-    assert key.choices == tuple(algorithms())
+    assert key.choices == (*algorithms(), HMC)
     assert Update().algorithm in algorithms()

@@ -43,7 +43,7 @@ def colours_apart(extents: tuple[int, ...], apart: frozenset[Displacement]) -> I
     round_trips = [s for s in steps if all(a % n == 0 for a, n in zip(s, extents, strict=True))]
     if round_trips:
         raise LayoutError(
-            f"on the lattice {extents} a term of the action has one link twice, {round_trips[0]} apart: it is too small for this action"
+            f"on the lattice {extents} a term of the action has one link twice, {max(round_trips)} apart: it is too small for this action"
         )
     if not steps:
         return (ALL,)

@@ -134,6 +134,11 @@ INTEGRATORS = {
 """By name. 2MN and 4MN5 begin with a kick, which two steps share; the `-position` versions begin with the fields. 3G1F kicks once by its own forces for three kicks of the next level."""
 
 
+def is_whole(value: Any, least: int) -> bool:
+    """Whether something is a whole number, of Python or NumPy, from the least one on."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+
+
 @dataclass(frozen=True)
 class Level:
     """One time scale: an integrator, by its name or as an `Integrator`, and how many steps it takes over each move of the level around it, the whole trajectory for
@@ -148,7 +153,7 @@ class Level:
             raise ParameterError(
                 f"integrators are {', '.join(INTEGRATORS)}, or an Integrator of letters, not {value_shown(self.integrator)}"
             )
-        if isinstance(self.steps, bool) or not isinstance(self.steps, numbers.Integral) or self.steps < 1:
+        if not is_whole(self.steps, 1):
             raise ParameterError(
                 f"a level takes a whole number of steps from 1, not {value_shown(self.steps)}"
             )

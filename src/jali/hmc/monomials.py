@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from jali.actions.protocol import Action, gradient_element
 from jali.actions.terms import Terms
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
+from jali.hmc.integrators import is_whole
 from jali.lattice.field import Field
 
 
@@ -27,7 +27,7 @@ class Monomial:
             )
         if not isinstance(action, Action):
             raise ParameterError(f"a Monomial is of an action, not of {value_shown(action)}")
-        if isinstance(level, bool) or not isinstance(level, numbers.Integral) or level < 0:
+        if not is_whole(level, 0):
             raise ParameterError(
                 f"the level of a Monomial is a whole number from 0, not {value_shown(level)}"
             )

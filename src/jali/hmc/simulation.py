@@ -21,7 +21,7 @@ import jali
 from jali.actions.protocol import Action
 from jali.errors import LayoutError, ParameterError, RecordingError
 from jali.files import value_shown
-from jali.hmc.integrators import Level, Move, schedule
+from jali.hmc.integrators import Level, Move, is_whole, schedule
 from jali.hmc.kinetic import Kinetic, kinetic_of
 from jali.hmc.monomials import Kicks, Monomial, listed
 from jali.lattice.field import Field
@@ -559,7 +559,7 @@ def _with_names_of_their_own(monomials: list[Monomial]) -> list[Monomial]:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
+    if not is_whole(value, 0):
         raise ParameterError(f"{name} is a whole number from 0, not {value_shown(value)}")
     return int(value)
 
