@@ -221,7 +221,9 @@ def test_names_are_those_of_parameters() -> None:
                 derive(squared, names)
     with pytest.raises(ParameterError, match="total= is the parameter of summed that is a sum"):
         jali.gradient(summed, "x", total="y")
-    with pytest.raises(ParameterError, match="total= is the parameter"):
+    with pytest.raises(
+        ParameterError, match="takes a function that sums: the last parameter of summed is its sum"
+    ):
         jali.gradient(summed, "total")
     with pytest.raises(ParameterError, match='inner= is "complex" or "real", not'):
         jali.adjoint(squared, "x", inner="euclidean")

@@ -14,7 +14,7 @@ import jali
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 # A name, or a part of one, that would be public if it were there, by the words of the page.
 DENIED = {
-    "hybrid Monte Carlo": ("jali.gauge", r"hmc|hybrid|trajectory"),
+    "Pseudofermions": ("jali.hmc", r"pseudo|fermion|rational"),
     "doublet": ("jali.fermions", r"doublet|nondegenerate"),
     "overlap": ("jali.fermions", r"overlap"),
     "multigrid": ("jali.solvers", r"multigrid|deflat"),

@@ -34,10 +34,10 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Complex, Field, Lattice, Real
+from jali import Field, Lattice, Real
 from jali.codegen.stage_cache import COUNTS
-from jali.gauge import SU, GaugeField, iwasaki_action
-from jali.gauge.link_terms import LinkTerms
+from jali.gauge import SU, GaugeField
+from jali.gauge.smearing import _stout
 
 WAYS: dict[str, Any] = {}
 SETTINGS = SimpleNamespace(coupling=2.0)
@@ -1169,17 +1169,15 @@ def test_functions_of_a_cache_are_known_again(pair, maxsize):
 
 def test_a_closure_of_jali_that_cannot_be_seen_is_refused_where_it_is_called():
     U = GaugeField(Lattice(4, 4), SU(2)).cold_start()
-    out = Field(U.lattice, Complex())
-    terms = LinkTerms.of_links(iwasaki_action(2.3), U)
-    hidden = itertools.repeat(terms.staple)
+    V = U.copy()
+    hidden = itertools.repeat(_stout((0, 1)).function)
 
     @jali.site_function
-    def f(X, out, U, given):
-        staple = next(hidden)(X, U, X.directions()[0], *given)
-        out[X] = staple.trace()
+    def f(X, V, U):
+        next(hidden)(X, V, U, 0.1, X.directions()[0])
 
-    with pytest.raises(jali.TraceError, match=r"hides its closure \(gradient\)") as caught:
-        f(out, U, terms.given)
+    with pytest.raises(jali.TraceError, match=r"hides its closure \(axes\)") as caught:
+        f(V, U)
     assert str(caught.value).endswith(f"{__file__}:{f.function.__code__.co_firstlineno + 2}")
 
 
