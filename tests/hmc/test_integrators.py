@@ -164,3 +164,36 @@ def test_a_step_preserves_area() -> None:
             ways.append(weight * y)
         columns.append(sum(ways) / h)
     assert np.linalg.det(np.array(columns)) == pytest.approx(1.0, abs=1e-8)
+
+
+NESTED = {
+    "leapfrog": [Level("leapfrog", 1), Level("leapfrog", 2)],
+    "2MN": [Level("2MN", 1), Level("2MN", 2)],
+    "4MN5": [Level("4MN5", 1), Level("4MN5", 2)],
+    "force-gradient": [Level("force-gradient", 1), Level("force-gradient", 2)],
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("name", NESTED)
+def test_the_spread_of_dH_falls_with_the_order_of_the_integrator(name: str, nested: bool) -> None:
+    """The slope of std(dH) against the step, over momenta drawn at one configuration: 2 or 4 within 0.1."""
+    order = INTEGRATORS[name].order
+    start = GaugeField(jali.Lattice(6, 6), SU(2)).hot_start(seed=11)
+    spreads = []
+    for steps in (16, 32) if order == 2 else (10, 20):
+        U = start.copy()
+        levels = [Level(name, steps)] if not nested else [Level(name, steps), NESTED[name][1]]
+        hmc = HMC({"U": U}, wilson_action(2.5) if not nested else SPLIT, seed=5, levels=levels)
+        found = []
+        for number in range(60):
+            U.assign(start)
+            hmc.number = number
+            hmc.draw_momenta()
+            before = [hmc.kinetic_energy(), *hmc._values()]
+            hmc.integrate(1.0)
+            after = [hmc.kinetic_energy(), *hmc._values()]
+            found.append(math.fsum(float(b) - float(a) for a, b in zip(before, after, strict=True)))
+        spreads.append(np.std(found))
+    assert math.log2(spreads[0] / spreads[1]) == pytest.approx(order, abs=0.1)

@@ -93,17 +93,14 @@ def loop_trace(X: Any, U: Any, loop: Path) -> Any:
 
 
 def _along(X: Any, U: Any, path: Path) -> Any:
-    """The product of links along a path from X; straight parts are multiplied first, since many loops share them."""
+    """The product of links along a path from X, from the left: with rectangles it shares more products with plaquettes than other orders."""
     here, product = X, None
-    for step, steps in itertools.groupby(path):
+    for step in path:
         mu = X.directions()[abs(step) - 1]
-        straight: Any = None
-        for _ in steps:
-            here = here if step > 0 else here - mu
-            link = U[mu][here] if step > 0 else U[mu][here].dagger()
-            here = here + mu if step > 0 else here
-            straight = link if straight is None else straight * link
-        product = straight if product is None else product * straight
+        here = here if step > 0 else here - mu
+        link = U[mu][here] if step > 0 else U[mu][here].dagger()
+        here = here + mu if step > 0 else here
+        product = link if product is None else product * link
     return product
 
 
