@@ -19,6 +19,7 @@ import numpy as np
 
 import jali
 from jali.actions.protocol import Action
+from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, ParameterError, RecordingError
 from jali.files import value_shown
 from jali.hmc.integrators import Level, Move, is_whole, schedule
@@ -361,9 +362,10 @@ class HMC:
         self._restore()
         self.draw_momenta()
         if not found < IRREVERSIBLE:
+            few_bits = ARITHMETICS[self.precision].bits < 64
             raise ParameterError(
                 f"a trajectory of length {length:g} and back changes the fields by {found:.3g} in {self.precision}: steps are unstable, or rounding grows too much. Take "
-                f"smaller steps{', float64' if self.precision != 'float64' else ''} or a shorter trajectory"
+                f"smaller steps{', float64' if few_bits else ''} or a shorter trajectory"
             )
         return float(found)
 

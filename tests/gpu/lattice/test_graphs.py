@@ -162,6 +162,21 @@ def test_graph_holds_its_fields_and_numbers(device):
     assert float(graph.result) == pytest.approx(1, abs=1e-15)
 
 
+def test_a_copy_is_made_once_and_filled_by_each_repetition(device):
+    lattice = Lattice(5, device=device)
+    a = filled(lattice)
+    expected = lattice.sum(size, a)
+
+    def step():
+        before = a.copy()
+        scale(a, 2.0)
+        return lattice.sum(size, before, wait=False)
+
+    graph = jali.graph(step, lattice)
+    graph.run(3)
+    assert float(graph.result) == 16 * expected
+
+
 def test_calls_that_need_the_host_are_refused_at_their_line(device):
     lattice, rng = Lattice(4, device=device), jali.Random(1)
     a, s = filled(lattice), lattice.scalar(2.0)
@@ -184,7 +199,7 @@ def test_calls_that_need_the_host_are_refused_at_their_line(device):
         "read or set from Python": lambda: a.set_stored_bytes(stored, a.format),
         "a lattice is made": lambda: Lattice(4),
         "attempts that gave up": lambda: scale.exhausted,
-        "a field is made": lambda: a.copy(),
+        "a field is made": lambda: a.like(),
         "a scalar is made": lambda: lattice.scalar(1.0),
         "noise draws random numbers": lambda: noise(a, rng),
         "a graph runs": lambda: other.run(2),
