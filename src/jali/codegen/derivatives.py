@@ -327,9 +327,7 @@ def factor_of(
     node: Node, factors: Callable[[Node], complex | None], known: dict[int, complex | None]
 ) -> complex | None:
     """What a value is multiplied by where every leaf is multiplied by its own factor of modulus one; None where there is no such number."""
-    for one in reachable([node]):
-        if one.number in known:
-            continue
+    for one in reachable([node], known):
         if not one.args or described(one).reads:
             known[one.number] = factors(one)
         else:
@@ -376,9 +374,7 @@ def _powered(factor: complex | None, degree: int) -> complex | None:
 def vanishes(node: Node, of_leaf: Callable[[Node], bool], known: dict[int, bool]) -> bool:
     """Whether a value is zero wherever the leaves that `of_leaf` names are: each of its terms has one of them as a factor, and none of
     these goes through a function that may be infinite there."""
-    for one in reachable([node]):
-        if one.number in known:
-            continue
+    for one in reachable([node], known):
         if not one.args or described(one).reads:
             known[one.number] = is_zero(one) or of_leaf(one)
             continue

@@ -75,6 +75,8 @@ class Gatherer:
 
     def is_bound_to_site(self, node: Node, offset: Offset) -> bool:
         """Whether a value is made of fields of coarser lattices, which are a part of their sites away at this offset."""
+        if all(slot.ratio is None for slot in self.trace.slots):
+            return False
         ratios = {self.trace.slots[one.attrs[0]].ratio for one in reachable([node]) if described(one).reads}
         return any(
             ratio is not None and any(o % c for o, c in zip(offset, ratio.coarser, strict=True))

@@ -6,6 +6,7 @@ that is written and read, computing it again its flops at each further site.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -118,7 +119,7 @@ def values_to_keep(
         node for node in order if bound(node) > 0 and not described(node).renames and node.number not in kept
     ]
     candidates.sort(key=bound, reverse=True)
-    candidates = [node for node in candidates if possible(node)][:MOST_CONSIDERED]
+    candidates = list(itertools.islice(filter(possible, candidates), MOST_CONSIDERED))
     while candidates and len(kept) < MOST_KEPT:
         gains = [(best - costs.of(kept | {node.number}), node) for node in candidates]
         gains = [(gain, node) for gain, node in gains if gain > 0]
