@@ -60,7 +60,7 @@ def rows(lattice: Lattice, precision: str, rounds: int, rate: float, repeat: int
     measure = partial(median, lattice=lattice, rounds=rounds, repeat=repeat)
 
     print(f"  {'':28s} {'us':>10s} {'of copy speed':>14s}")
-    drift = recorded(lambda: kinetic.move(U, P, 1e-7, hmc._tau_now, 1.0), lattice)
+    drift = recorded(lambda: kinetic.move(U, P, 0.01, hmc._tau_now, 1.0), lattice)
     for name, call, reals in (
         ("momenta drawn", hmc.draw_momenta, 8),
         ("kinetic energy", lambda: lattice.sum(kinetic.energy, P, 1.0, wait=False), 8),

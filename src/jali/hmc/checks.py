@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jali
+from jali.actions.protocol import listed
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import ParameterError
 from jali.gauge.field import GaugeField
-from jali.hmc.monomials import Kicks, listed
+from jali.hmc.monomials import Kicks
 from jali.hmc.simulation import HMC, IRREVERSIBLE
 from jali.lattice.field import Field
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jali
 from jali.actions.formulas import ActionFormula, SiteAction
-from jali.actions.protocol import Action, gradient_element
+from jali.actions.protocol import Action, gradient_like, listed
 from jali.actions.terms import Terms
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
@@ -36,11 +36,6 @@ class Monomial:
 
     def __repr__(self) -> str:
         return f"Monomial({self.action!r}, level={self.level})"
-
-
-def listed(field: Any) -> list[Field]:
-    """The fields of a dynamic variable."""
-    return [field] if isinstance(field, Field) else list(getattr(field, "fields", field))
 
 
 @jali.site_function
@@ -116,15 +111,7 @@ class Kicks:
     def _make_fields(self) -> None:
         for name in self.moving:
             if name not in self._forces:
-                self._forces[name] = [
-                    Field(
-                        one.lattice,
-                        gradient_element(one.element),
-                        precision=one.precision,
-                        boundary=one.boundary,
-                    )
-                    for one in listed(self._fields[name])
-                ]
+                self._forces[name] = listed(gradient_like(self._fields[name]))
 
     def _compute_forces(self) -> None:
         self._make_fields()

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 import jali
-from jali.actions.protocol import Action
+from jali.actions.protocol import Action, listed
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, ParameterError, RecordingError
 from jali.files import value_shown
 from jali.hmc.integrators import Level, Move, is_whole, schedule
 from jali.hmc.kinetic import Kinetic, kinetic_of
-from jali.hmc.monomials import Kicks, Monomial, listed
+from jali.hmc.monomials import Kicks, Monomial
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import MOMENTA, Random
