@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
-from jali.codegen.language.arithmetic import add, mul
+from jali.codegen.language.arithmetic import add, mul, neg, sub
 from jali.codegen.language.conversions import build, element, zero_of
-from jali.codegen.language.leaves import is_constant, is_fixed, is_zero
+from jali.codegen.language.leaves import exact, is_constant, is_fixed, is_zero
 from jali.codegen.operation import PARTS, described
 from jali.codegen.rewriting import reachable
 from jali.codegen.types import Type
@@ -58,12 +58,22 @@ Scaled = tuple[Node | None, Node]
 cotangents, so that one product serves many."""
 
 
-def _split(nodes: Builder, scale: Node | None, c: Node) -> Scaled:
-    """A cotangent without the fixed real numbers in front of it."""
-    while mul.made(c) and c.args[0].type == REAL and is_fixed(c.args[0]):
-        scale = c.args[0] if scale is None else mul(nodes, scale, c.args[0])
-        c = c.args[1]
-    return scale, c
+def _split(nodes: Builder, scale: Node | None, c: Node) -> tuple[bool, Node | None, Node]:
+    """A cotangent without the fixed real numbers in front of it: whether it is subtracted, their product but for its sign, and the rest."""
+    minus = False
+    while True:
+        if neg.made(c):
+            minus, c = not minus, c.args[0]
+        elif mul.made(c) and c.args[0].type == REAL and is_fixed(c.args[0]):
+            scale = c.args[0] if scale is None else mul(nodes, scale, c.args[0])
+            c = c.args[1]
+        else:
+            break
+    if scale is not None and (neg.made(scale) or (is_constant(scale) and scale.attrs[0] < 0)):
+        minus, scale = not minus, neg(nodes, scale)
+    if scale is not None and is_constant(scale) and scale.attrs[0] == 1:
+        scale = None
+    return minus, scale, c
 
 
 def scaled(nodes: Builder, one: Scaled) -> Node:
@@ -71,26 +81,48 @@ def scaled(nodes: Builder, one: Scaled) -> Node:
     return one[1] if one[0] is None else mul(nodes, one[0], one[1])
 
 
-class _Sum:
-    """Cotangents of one value, those of each number added up."""
+def _with_sign(nodes: Builder, minus: bool, scale: Node | None, c: Node) -> Scaled:
+    if not minus:
+        return scale, c
+    return (exact(nodes, -1.0) if scale is None else neg(nodes, scale)), c
+
+
+class ScaledSum:
+    """Cotangents that are added up, those of each number by themselves: of equal ones but for the sign there are differences."""
 
     def __init__(self) -> None:
-        self.terms: dict[int, Scaled] = {}
+        self._terms: dict[int, tuple[bool, Node | None, Node]] = {}
 
     def add(self, nodes: Builder, scale: Node | None, c: Node) -> None:
-        scale, c = _split(nodes, scale, c)
+        """Adds a cotangent times a number."""
+        minus, scale, c = _split(nodes, scale, c)
         key = -1 if scale is None else scale.number
-        before = self.terms.get(key)
-        self.terms[key] = scale, c if before is None else add(nodes, before[1], c)
+        before = self._terms.get(key)
+        if before is None:
+            self._terms[key] = minus, scale, c
+            return
+        was_minus, _, there = before
+        if was_minus == minus:
+            self._terms[key] = minus, scale, add(nodes, there, c)
+        else:
+            less, more = (there, c) if was_minus else (c, there)
+            self._terms[key] = False, scale, sub(nodes, more, less)
 
-    def total(self, nodes: Builder) -> Scaled:
-        first, *rest = self.terms.values()
-        if not rest:
+    def total(self, nodes: Builder) -> Scaled | None:
+        """All of them; None where there is none."""
+        found = self.signed_total(nodes)
+        return found and _with_sign(nodes, *found)
+
+    def signed_total(self, nodes: Builder) -> tuple[bool, Node | None, Node] | None:
+        """All of them, with a sign of their own: whether they are subtracted, their number and the rest."""
+        first, *rest = self._terms.values() or (None,)
+        if first is None or not rest:
             return first
-        total = scaled(nodes, first)
-        for one in rest:
-            total = add(nodes, total, scaled(nodes, one))
-        return None, total
+        minus, scale, c = first
+        total = scaled(nodes, (scale, neg(nodes, c) if minus else c))
+        for minus, scale, c in rest:
+            total = (sub if minus else add)(nodes, total, scaled(nodes, (scale, c)))
+        return False, None, total
 
 
 class _Cotangents:
@@ -98,39 +130,41 @@ class _Cotangents:
 
     def __init__(self, nodes: Builder):
         self.nodes = nodes
-        self.whole: dict[int, _Sum] = {}
-        self.components: dict[int, dict[int, _Sum]] = {}
+        self.whole: dict[int, ScaledSum] = {}
+        self.components: dict[int, dict[int, ScaledSum]] = {}
 
     def add(self, node: Node, scale: Node | None, c: Node) -> None:
         if not is_zero(c):
-            self.whole.setdefault(node.number, _Sum()).add(self.nodes, scale, c)
+            self.whole.setdefault(node.number, ScaledSum()).add(self.nodes, scale, c)
 
     def add_component(self, node: Node, k: int, scale: Node | None, c: Node) -> None:
         if not is_zero(c):
             own = self.components.setdefault(node.number, {})
-            own.setdefault(k, _Sum()).add(self.nodes, scale, c)
+            own.setdefault(k, ScaledSum()).add(self.nodes, scale, c)
 
     def of(self, node: Node) -> Scaled | None:
         nodes, whole, own = self.nodes, self.whole.get(node.number), self.components.get(node.number)
         if own is None:
             return None if whole is None else whole.total(nodes)
         zero = zero_of(nodes, Type(node.type.kind))
-        each = {k: one.total(nodes) for k, one in own.items()}
-        rest = None if whole is None else whole.total(nodes)
-        scales = [one[0] for one in [*each.values(), *([] if rest is None else [rest])]]
-        if all(scale is scales[0] for scale in scales):
-            common = scales[0]
-            parts_of = {k: c for k, (_, c) in each.items()}
-            there = None if rest is None else rest[1]
-        else:
-            common = None
-            parts_of = {k: scaled(nodes, one) for k, one in each.items()}
-            there = None if rest is None else scaled(nodes, rest)
+        each = {k: found for k, one in own.items() if (found := one.signed_total(nodes))}
+        rest = None if whole is None else whole.signed_total(nodes)
+        (minus, common, _), *others = [*each.values(), *([] if rest is None else [rest])]
+        if any(scale is not common for _, scale, _ in others):
+            minus, common = False, None
+
+        def within(one: tuple[bool, Node | None, Node]) -> Node:
+            own_minus, scale, c = one
+            value = c if scale is common else scaled(nodes, (scale, c))
+            return value if own_minus == minus else neg(nodes, value)
+
+        parts_of = {k: within(one) for k, one in each.items()}
+        there = None if rest is None else within(rest)
         parts = []
         for k in range(node.type.size):
             part = zero if there is None else element(nodes, there, k)
             parts.append(add(nodes, part, parts_of[k]) if k in parts_of else part)
-        return common, build(nodes, node.type, parts)
+        return _with_sign(nodes, minus, common, build(nodes, node.type, parts))
 
 
 def pulled_back(

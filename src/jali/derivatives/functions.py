@@ -65,8 +65,8 @@ def kind_of(field: Field) -> tuple[int, Any]:
     return field.lattice.serial, field.batch
 
 
-MOST_FLOPS = 4000
-"""Of a kernel that gathers several fields; where it were more, each has its own."""
+MOST_FLOPS = {"gpu": 4000, "host": 20_000}
+"""Of a kernel that gathers several fields; where it were more, each has its own. On a GPU what they share is worth less than registers."""
 MOST_SEQUENCES = 256
 """Calls that are several which a derived function remembers."""
 
@@ -112,8 +112,13 @@ class Derivation:
         return found
 
 
+def _most_flops(lattice: Any) -> int:
+    return MOST_FLOPS["host" if lattice.gpu is None else "gpu"]
+
+
 _under_way = threading.local()
-"""The function that a thread traces: inside another one nothing is kept, there are no kernels to keep it."""
+"""The function that a thread traces, and the flops that its kernel may have: inside another one nothing is kept or split, there are no
+kernels to do so."""
 
 
 class DerivedFunction(SiteFunction):
@@ -144,7 +149,8 @@ class DerivedFunction(SiteFunction):
 
     def _beyond_types(self, fields: list[Field], lattice: Any) -> Any:
         odd = tuple(n % 2 for n in lattice.extents)
-        return tuple(field.boundary.crossing for field in fields), odd, tuple(field.over for field in fields)
+        of_fields = tuple((field.boundary.crossing, field.over) for field in fields)
+        return of_fields, odd, _most_flops(lattice)
 
     def _read_defaults(self) -> None:
         """Those of the function that it is derived from."""
@@ -255,11 +261,12 @@ class DerivedFunction(SiteFunction):
 
     def _traced(self, *arguments: Any) -> Any:
         key = self._key_of_types(*arguments)
+        lattice = arguments[-1].lattice
         if key in self._apart:
             known = self._apart[key]
             raise type(known)(known.what)  # anew: one that is kept would collect the frames of all calls
         before = getattr(_under_way, "plan", None)
-        _under_way.plan = self.base, self.derivation
+        _under_way.plan = self.base, self.derivation, _most_flops(lattice)
         try:
             return super()._traced(*arguments)
         except (KeptApartError, TargetsApartError) as apart:
@@ -687,7 +694,9 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
             (target, there, contributions_of(trace, there, loads, pulled, target))
             for _, target, there in pairs
         ]
-        if found.ratio is None and getattr(_under_way, "plan", None) == (base, plan):
+        outermost = getattr(_under_way, "plan", None)
+        most_flops = outermost[2] if outermost and outermost[:2] == (base, plan) else None
+        if found.ratio is None and most_flops:
             fields = fields_in(given["kept values"]) if plan.kept else []
             if _kept(plan, trace, gatherer, gathered, keep, fields):
                 return
@@ -697,8 +706,7 @@ def _gathering(base: SiteFunction, plan: Derivation, names: tuple[str, ...]) -> 
             else None
             for k, (_, there, contributions) in enumerate(gathered)
         ]
-        alone = getattr(_under_way, "plan", None) == (base, plan)
-        if alone and plan.only < 0 and len(totals) > 1 and _flops(totals) > MOST_FLOPS:
+        if most_flops and plan.only < 0 and len(totals) > 1 and _flops(totals) > most_flops:
             raise TargetsApartError(len(totals))
         for (name, _, _), (target, there, _), total in zip(pairs, gathered, totals, strict=True):
             if total is not None:

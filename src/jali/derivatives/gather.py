@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jali.codegen.builder import Builder
-from jali.codegen.derivatives import Scaled, factor_of, scaled, vanishes
+from jali.codegen.derivatives import ScaledSum, factor_of, scaled, vanishes
 from jali.codegen.ir import Node
 from jali.codegen.language import arithmetic, choices, conversions, integers, leaves
 from jali.codegen.operation import described
@@ -104,14 +104,7 @@ class Gatherer:
         found: dict[
             Node, list[tuple[int, ...]]
         ] = {}  # where a site of a block gets it from the positions there
-        sums: dict[int, Scaled] = {}  # by their numbers in front
-        nodes = self.nodes
-
-        def add(scale: Node | None, value: Node) -> None:
-            key = -1 if scale is None else scale.number
-            before = sums.get(key)
-            sums[key] = scale, value if before is None else arithmetic.add(nodes, before[1], value)
-
+        nodes, sum_of_all = self.nodes, ScaledSum()
         for one in given:
             if not keep(one.offset):
                 continue
@@ -124,14 +117,11 @@ class Gatherer:
                     whole = scaled(nodes, (one.scale, value))
                     found.setdefault(whole, []).append(tuple(axis.inside for axis in axes))
                 else:
-                    add(one.scale, value)
+                    sum_of_all.add(nodes, one.scale, value)
         for value, positions in found.items():
-            add(None, self._at_positions(value, positions, type))
-        total: Node | None = None
-        for one_sum in sums.values():
-            term = scaled(nodes, one_sum)
-            total = term if total is None else arithmetic.add(nodes, total, term)
-        return conversions.zero_of(nodes, type) if total is None else total
+            sum_of_all.add(nodes, None, self._at_positions(value, positions, type))
+        total = sum_of_all.total(nodes)
+        return conversions.zero_of(nodes, type) if total is None else scaled(nodes, total)
 
     # ---- the ways to a site that reads -------------------------------------------------------------------
 

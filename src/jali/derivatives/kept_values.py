@@ -53,6 +53,10 @@ class _Costs:
     flops: dict[int, int]
     word: int
 
+    def of_keeping(self, node: Node) -> float:
+        """The cost of writing and reading a value."""
+        return FLOPS_PER_BYTE * 2 * self.word * element_of(node).stored_reals
+
     def of(self, kept: frozenset[int]) -> float:
         """The cost where these values are kept."""
         need = dict(self.wanted)
@@ -62,8 +66,8 @@ class _Costs:
             mask = need.get(node.number, 0)
             if not mask:
                 continue
-            if node.number in kept:
-                total += FLOPS_PER_BYTE * 2 * self.word * element_of(node).stored_reals
+            if node.number in kept and mask != here:  # what only the kernel that keeps needs is not kept
+                total += self.of_keeping(node)
                 mask = here
             total += self.flops[node.number] * mask.bit_count()
             for a in node.args:
@@ -111,7 +115,7 @@ def values_to_keep(
         more = need.get(node.number, 0).bit_count() - 1
         if more < 1 or node.type.kind not in ("real", "complex") or not node.args or node.loops:
             return 0.0
-        return below[node.number] * more - FLOPS_PER_BYTE * 2 * word * element_of(node).stored_reals
+        return below[node.number] * more - costs.of_keeping(node)
 
     kept = frozenset(forced)
     best = costs.of(kept)
@@ -137,6 +141,14 @@ def values_to_keep(
                 related |= {one.number for one in reachable([node])}
         if not taken:
             break
+    if kept:  # what is wanted at one site alone, where the kernel that keeps has most of it
+        at_one = [n for n in order if n.number in roots and n.number not in kept and n.args]
+        at_one = [n for n in at_one if below[n.number] > costs.of_keeping(n) and possible(n)]
+        at_one.sort(key=lambda n: below[n.number] - costs.of_keeping(n), reverse=True)
+        for node in at_one[:MOST_CONSIDERED]:
+            now = costs.of(kept | {node.number})
+            if now < best and len(kept) < MOST_KEPT:
+                kept, best = kept | {node.number}, now
     return _needed(order, masks, kept)
 
 
