@@ -58,7 +58,9 @@ def test_no_code_compares_names_of_operations() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for text in [path.read_text()]
+        if ".op" in text or ".name" in text
+        for node in ast.walk(ast.parse(text))
         if compares_an_operation(node)
     ]
     assert found == []
