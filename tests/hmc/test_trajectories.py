@@ -173,6 +173,17 @@ def test_the_sizes_of_forces_are_those_of_the_gradient() -> None:
     assert len(sizes) == 3
 
 
+def test_the_mean_of_a_force_is_over_the_sites_that_its_field_has() -> None:
+    @jali.action
+    def well(X: Any, phi: Any, *, mass2: Any) -> Any:
+        return 0.5 * mass2 * phi[X] ** 2
+
+    phi = Field(Lattice(4, 4), Real(), over=jali.EVEN)
+    phi[...] = 2.0
+    (force,) = HMC({"phi": phi}, well(mass2=3.0), seed=1).forces()
+    assert force.rms == force.largest == 6.0
+
+
 def test_momenta_have_unit_variance() -> None:
     lattice = Lattice(16, 16)
     for kind, components in (

@@ -25,6 +25,7 @@ from jali.files import value_shown
 from jali.hmc.integrators import Level, Move, is_whole, schedule
 from jali.hmc.kinetic import Kinetic, kinetic_of
 from jali.hmc.monomials import Kicks, Monomial
+from jali.lattice.colours import sites_of
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import MOMENTA, Random
@@ -383,7 +384,8 @@ class HMC:
             for name, fields in kicks.forces().items():
                 scale = 2.0 if fields[0].element.codec == "algebra" else 1.0  # -2 tr F^2 = sum_a F_a^2
                 sums = [self.lattice.reduce(_sizes, one, scale) for one in fields]
-                mean = sum(total for total, _ in sums) / (len(fields) * self.lattice.volume)
+                sites = sum(sites_of(one.over, self.lattice.extents) for one in fields)
+                mean = sum(total for total, _ in sums) / sites
                 largest = math.sqrt(max(most for _, most in sums))
                 found.append(Force(kicks.monomial.name, name, level, math.sqrt(mean), largest, step))
         return found
