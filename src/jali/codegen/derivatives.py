@@ -58,7 +58,7 @@ Scaled = tuple[Node | None, Node]
 cotangents, so that one product serves many."""
 
 
-def _split(nodes: Builder, scale: Node | None, c: Node) -> tuple[bool, Node | None, Node]:
+def split_off_numbers(nodes: Builder, scale: Node | None, c: Node) -> tuple[bool, Node | None, Node]:
     """A cotangent without the fixed real numbers in front of it: whether it is subtracted, their product but for its sign, and the rest."""
     minus = False
     while True:
@@ -95,7 +95,7 @@ class ScaledSum:
 
     def add(self, nodes: Builder, scale: Node | None, c: Node) -> None:
         """Adds a cotangent times a number."""
-        minus, scale, c = _split(nodes, scale, c)
+        minus, scale, c = split_off_numbers(nodes, scale, c)
         key = -1 if scale is None else scale.number
         before = self._terms.get(key)
         if before is None:

@@ -23,6 +23,7 @@ from jali.codegen.rewriting import reachable, rebuild
 from jali.codegen.state import Trace
 from jali.codegen.storage_formats import Ratio
 from jali.codegen.types import Type
+from jali.derivatives.common_factors import without_common_factors
 from jali.errors import TraceError
 
 Offset = tuple[int, ...]
@@ -121,7 +122,9 @@ class Gatherer:
         for value, positions in found.items():
             sum_of_all.add(nodes, None, self._at_positions(value, positions, type))
         total = sum_of_all.total(nodes)
-        return conversions.zero_of(nodes, type) if total is None else scaled(nodes, total)
+        if total is None:
+            return conversions.zero_of(nodes, type)
+        return without_common_factors(nodes, scaled(nodes, total))
 
     # ---- the ways to a site that reads -------------------------------------------------------------------
 
