@@ -10,16 +10,11 @@ import math
 import numpy as np
 
 import jali
-from jali.gauge import SU, GaugeField, field_strength, hyp_smear, wilson_action
+from jali.gauge import SU, GaugeField, charge_action, hyp_smear, wilson_action
 from jali.hmc import HMC, Level
 from jali.statistics import mean_error, mean_error_of
 
-
-@jali.action
-def charge(X, V):
-    G = {(int(mu), int(nu)): field_strength(X, V, mu, nu) for mu, nu in X.planes()}
-    dual = G[0, 1] * G[2, 3] - G[0, 2] * G[1, 3] + G[0, 3] * G[1, 2]
-    return -dual.trace().real / (4 * math.pi**2)
+charge = charge_action(1.0)
 
 
 class MyAction(jali.Action):
@@ -30,7 +25,7 @@ class MyAction(jali.Action):
 
     def value(self, U):
         V = hyp_smear(U)
-        Q = charge().value(V)
+        Q = charge.value(V)
         return wilson_action(self.beta).value(V) + self.lam * Q * Q
 
 
@@ -48,7 +43,7 @@ for lam in (0.0, arguments.lam):
     hmc = HMC({"U": U}, action, seed=2, stream=int(lam > 0), levels=[Level("2MN", 6)], accept_always=6)
     found = []
     for trajectory in hmc.run(6 + arguments.trajectories):
-        found.append((trajectory.dH, trajectory.accepted, charge().value(hyp_smear(U))))
+        found.append((trajectory.dH, trajectory.accepted, charge.value(hyp_smear(U))))
     changes, accepted, Q = np.array(found[6:]).T
     charges[lam], exact, back = Q, mean_error(np.exp(-changes)), hmc.reversibility()
     if lattice.rank == 0:

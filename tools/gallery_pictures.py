@@ -489,6 +489,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "u1.toml": lambda: run_of("u1.toml"),
     "iwasaki.toml": lambda: run_of("iwasaki.toml"),
     "iwasaki-hmc.toml": lambda: run_of("iwasaki-hmc.toml"),
+    "higgs-hmc.toml": lambda: run_of("higgs-hmc.toml"),
     "arrays/smooth_laptop.py": smooth,
     "arrays/smooth_cluster.py": smooth,
     "arrays/deblur.py": deblur,

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,11 +42,20 @@ def jali_here(*words: object, ranks: int = 1) -> int:
     return statuses[0]
 
 
-@contextlib.contextmanager
-def running(*words: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+def running(
+    *words: object, env: dict[str, str] | None = None
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """`jali WORDS...` as a program that is still running; killed in the end if it has not ended by itself."""
+    return running_program([sys.executable, "-m", "jali", *words], env)
+
+
+@contextlib.contextmanager
+def running_program(
+    command: Sequence[object], env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """As `running`, of any command."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "jali", *map(str, words)],
+        list(map(str, command)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

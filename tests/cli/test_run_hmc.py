@@ -445,12 +445,18 @@ def test_a_force_that_no_step_can_follow_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_every_action_and_smearing_can_be_a_term() -> None:
-    required = {"tadpole-symanzik": "u0 = 0.9", "rectangle": "c1 = 0.1", "anisotropic": "xi = 2"}
-    for name in NAMED:
+def test_every_action_of_links_and_smearing_can_be_a_term() -> None:
+    couplings = {
+        "tadpole-symanzik": "beta = 1, u0 = 0.9",
+        "rectangle": "beta = 1, c1 = 0.1",
+        "anisotropic": "beta = 1, xi = 2",
+        "clover-energy": "coupling = 1",
+        "charge": "theta = 1",
+    }
+    for name in (name for name, one in NAMED.items() if not one.scalars):
         for kind in ("plain", *SMEARINGS):
-            rest = ", " + required[name] if name in required else ""
-            term = f'{{action = "{name}", beta = 1{rest}, links = {{kind = "{kind}"}}}}'
+            own = couplings.get(name, "beta = 1")
+            term = f'{{action = "{name}", {own}, links = {{kind = "{kind}"}}}}'
             parameters = parse_parameters(SMALL + f"terms = [{term}]\n", overrides=["beta=0"])
             assert parse_parameters(render_parameters(parameters)) == parameters
 

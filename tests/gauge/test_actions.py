@@ -15,6 +15,7 @@ from scipy.special import iv
 
 import jali
 from jali import ALL, EVEN, Complex
+from jali.actions.colours import _Search, _searched_colours
 from jali.codegen.stage_cache import COUNTS
 from jali.errors import LayoutError, ParameterError, TraceError
 from jali.gauge import (
@@ -45,7 +46,6 @@ from jali.gauge import (
     wilson_action,
     wilson_loop,
 )
-from jali.gauge.link_colours import _Search, _searched_colours
 from jali.gauge.link_terms import LinkTerms
 from jali.gauge.overrelaxation import overrelax
 from jali.statistics import mean_error

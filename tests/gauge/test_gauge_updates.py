@@ -13,6 +13,7 @@ from scipy.stats import kstest, vonmises
 
 import jali
 from jali import EVEN, ODD
+from jali.actions.colours import site_colours
 from jali.errors import LayoutError, ParameterError
 from jali.gauge import (
     SU,
@@ -31,7 +32,6 @@ from jali.gauge.heatbath import (
     heat_bath_u1,
     needs_creutz,
 )
-from jali.gauge.link_colours import site_colours
 from jali.gauge.link_terms import LinkTerms
 from jali.gauge.markov_chain import simulate
 from jali.gauge.overrelaxation import overrelax

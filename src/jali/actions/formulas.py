@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import keyword
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -97,6 +98,17 @@ class SiteAction(Action):
         """The same formula with other couplings."""
         return self.formula(**{**dict(zip(self.formula.couplings, self.couplings, strict=True)), **changed})
 
+    def renamed(self, **names: str) -> SiteAction:
+        """This action of fields with other names, for simulations of several fields of one kind: `phi4_action(0.1, 1.0).renamed(phi="chi")`.
+
+        Raises ParameterError for a field that it does not have, and for names that no field can have beside the others and the couplings.
+        """
+        for old in names:
+            self._name_of(old)
+        return SiteAction(
+            renamed_formula(self.formula, tuple(names.get(old, old) for old in self.fields)), self.couplings
+        )
+
     def value(self, *fields: Any) -> Any:
         """S of the whole lattice."""
         lattice = lattice_of(self._given(fields).values())
@@ -142,7 +154,7 @@ def site_action(action: Action) -> SiteAction:
     odd = [one for _, one in parts if not isinstance(one, SiteAction)]
     if odd:
         raise ParameterError(
-            f"{odd[0]!r} is no sum of a formula over sites (it needs several calls, such as smearing), so no link can be updated alone: "
+            f"{odd[0]!r} is no sum of a formula over sites (it needs several calls, such as smearing), so no variable can be updated alone: "
             "use jali.hmc, which needs its force only"
         )
     formulas = tuple(one.formula for _, one in parts if isinstance(one, SiteAction))
@@ -177,6 +189,32 @@ def sum_of_formulas(formulas: tuple[ActionFormula, ...]) -> ActionFormula:
     summed.__signature__ = inspect.Signature([*front, *behind])  # type: ignore[attr-defined]
     summed.watched = tuple(f for one in formulas for f in one.watched)  # type: ignore[attr-defined]
     return ActionFormula(summed)
+
+
+@single_instance
+def renamed_formula(formula: ActionFormula, fields: tuple[str, ...]) -> ActionFormula:
+    """The formula with other names of its fields. Raises ParameterError for names that it cannot have."""
+    if fields == formula.fields:
+        return formula
+    site, *rest = inspect.signature(formula.function).parameters.values()
+    for name in fields:
+        taken = name == site.name or name in formula.couplings or fields.count(name) > 1
+        if taken or not name.isidentifier() or keyword.iskeyword(name):
+            raise ParameterError(
+                f"{formula.function.__name__} cannot have a field called {value_shown(name)}: fields have names of Python, other ones than "
+                f"{_listed([site.name, *formula.couplings])}, and each its own"
+            )
+
+    def renamed(X: Any, *arguments: Any, **couplings: Any) -> Any:
+        return formula.function(X, *arguments, **couplings)
+
+    own = dict(zip(formula.fields, fields, strict=True))
+    renamed.__name__ = renamed.__qualname__ = formula.function.__name__
+    renamed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [site, *(one.replace(name=own.get(one.name, one.name)) for one in rest)]
+    )
+    renamed.watched = formula.watched  # type: ignore[attr-defined]
+    return ActionFormula(renamed)
 
 
 def site_function_of(name: str, body: Callable[..., None], parameters: Sequence[str]) -> SiteFunction:

@@ -19,6 +19,7 @@ from jali.cli.step_tuning import steps_for
 from jali.statistics import Estimate, format_value, mean_error
 
 TRAJECTORIES, FORCES, KICKS = "trajectories", "forces", "kicks"
+SCALAR_FORCES = "scalar_forces"
 """Tables of a run."""
 
 TRAJECTORY_COLUMNS = (
@@ -34,7 +35,10 @@ TRAJECTORY_COLUMNS = (
 """A row per trajectory; `steps` are those of the first level."""
 
 FORCE_COLUMNS = ("sweep", "term", "level", "rms", "largest", "step")
-"""A row per term of the action, counted from 0 as in the parameters; `step` is the longest kick of its level, as a time."""
+"""Forces on links: a row per term of the action, counted from 0 as in the parameters; `step` is the longest kick of its level, as a time."""
+
+SCALAR_FORCE_COLUMNS = ("sweep", "term", "scalar", "level", "rms", "largest", "step")
+"""Forces on scalars: a row per term and scalar, both counted from 0 as in the parameters."""
 
 KICK_COLUMNS = ("sweep", "term", "seconds")
 """Wall times, so not the same in equal runs; a row per term for each program that went on with the run."""
@@ -54,7 +58,7 @@ APART = 2.0
 
 @dataclass(frozen=True)
 class TermForces:
-    """The force of a term: mean of the rms, largest ever, longest kick of its level, seconds of a kick."""
+    """The force of a term on a field: mean of the rms, largest ever, longest kick of its level, seconds of a kick by the term, of all its fields."""
 
     name: str
     level: int
@@ -62,6 +66,13 @@ class TermForces:
     largest: float
     step: float
     seconds: float
+    scalar: str = ""
+    """The scalar on which it acts; nothing for links."""
+
+    @property
+    def title(self) -> str:
+        """The term, and the scalar."""
+        return f"{self.name}, on {self.scalar}" if self.scalar else self.name
 
     @property
     def kick(self) -> float:
@@ -78,7 +89,7 @@ class HmcSummary:
         reversibility: the largest difference of a number of the fields after going forth and back; None where it was not looked at.
         unitarity: the largest |U U^dagger - 1| before links were made unitary again; None where they were not.
         steps: of each level; the first one is that of the last trajectory.
-        forces: a `TermForces` per term; empty where none were recorded.
+        forces: a `TermForces` per term and field; empty where none were recorded.
         suggestions: sentences on steps and levels.
     """
 
@@ -113,6 +124,7 @@ class HmcSummary:
             "forces": [
                 {
                     "term": f.name,
+                    "scalar": f.scalar or None,
                     "level": f.level,
                     "rms": f.rms,
                     "largest": f.largest,
@@ -143,8 +155,10 @@ def summarise_trajectories(
     steps: Sequence[int],
     order: int,
     names: Sequence[str],
+    scalar_forces: Mapping[str, NDArray[np.float64]] | None = None,
+    scalars: Sequence[str] = (),
 ) -> HmcSummary:
-    """The summary of the tables of a run; `steps` are those of the parameters, `order` that of the first integrator, `names` those of the terms."""
+    """The summary of the tables of a run; `steps` are those of the parameters, `order` that of the first integrator, `names` those of the terms, `scalars` those of the scalars."""
     after = trajectories["sweep"] > thermalisation
     dH = trajectories["dH"][after]
     infinite = np.where(np.isfinite(dH), dH, np.inf)  # an empty field: the trajectory left all numbers
@@ -152,7 +166,7 @@ def summarise_trajectories(
     finite = known and bool(np.isfinite(dH).all())
     first = int(trajectories["steps"][-1]) if len(trajectories["steps"]) else steps[0]
     now = (first, *steps[1:])
-    found = _term_forces(forces, kicks, names)
+    found = _term_forces(forces, scalar_forces, kicks, names, scalars)
     suggestions = suggest(found, now)
     if finite and len(dH) >= LEAST_TRAJECTORIES:
         seen = [(int(n), float(x)) for n, x in zip(trajectories["steps"][after], dH, strict=True)]
@@ -175,7 +189,8 @@ def summarise_trajectories(
 
 def suggest(forces: Sequence[TermForces], steps: Sequence[int]) -> list[str]:
     """What sizes of forces say about steps and levels."""
-    strong = [f for f in forces if f.largest > 0]
+    strong = [max(some, key=lambda f: f.largest) for some in _by_term(forces)]
+    strong = [f for f in strong if f.largest > 0]
     if not strong:
         return []
     largest = [max((f.kick for f in strong if f.level == k), default=0.0) for k in range(len(steps))]
@@ -203,29 +218,40 @@ def suggest(forces: Sequence[TermForces], steps: Sequence[int]) -> list[str]:
     return said
 
 
+def _by_term(forces: Sequence[TermForces]) -> list[list[TermForces]]:
+    """The forces of each term, which is on one level, on all its fields."""
+    return [[f for f in forces if f.name == name] for name in dict.fromkeys(f.name for f in forces)]
+
+
 def _term_forces(
     forces: Mapping[str, NDArray[np.float64]] | None,
+    scalar_forces: Mapping[str, NDArray[np.float64]] | None,
     kicks: Mapping[str, NDArray[np.float64]] | None,
     names: Sequence[str],
+    scalars: Sequence[str],
 ) -> tuple[TermForces, ...]:
-    if forces is None or not len(forces["sweep"]):
-        return ()
     found = []
     for k, name in enumerate(names):
-        own = forces["term"] == k
-        if not own.any():
-            continue
         times = kicks["seconds"][kicks["term"] == k] if kicks is not None else np.empty(0)
-        found.append(
-            TermForces(
-                name,
-                int(forces["level"][own][-1]),
-                float(forces["rms"][own].mean()),
-                float(forces["largest"][own].max()),
-                float(forces["step"][own][-1]),
-                float(times[-1]) if len(times) else math.nan,
-            )
-        )
+        rows = [("", forces, forces["term"] == k)] if forces is not None else []
+        if scalar_forces is not None:
+            of_term = scalar_forces["term"] == k
+            rows += [
+                (s, scalar_forces, of_term & (scalar_forces["scalar"] == m)) for m, s in enumerate(scalars)
+            ]
+        for scalar, of, own in rows:
+            if own.any():
+                found.append(
+                    TermForces(
+                        name,
+                        int(of["level"][own][-1]),
+                        float(of["rms"][own].mean()),
+                        float(of["largest"][own].max()),
+                        float(of["step"][own][-1]),
+                        float(times[-1]) if len(times) else math.nan,
+                        scalar,
+                    )
+                )
     return tuple(found)
 
 

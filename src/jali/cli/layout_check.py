@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from jali import _core
 from jali.amounts import counted
 from jali.cli.markov_chain import group_order
+from jali.cli.scalars import element_of
 from jali.cli.schema import HMC, RunParameters
+from jali.cli.terms import scalars_of
 from jali.codegen import target
 from jali.codegen.storage_formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix
@@ -57,14 +60,20 @@ def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
         return blocks * layout.lanes * plain(element, precision).site_bytes
 
     links = len(extents) * field(SU(n))
+    scalars = {one["name"]: element_of(one, n) for one in parameters.hmc.scalars}
     memory = {
         "links": len(extents) * field(SU(n), ghosts=False),
         "halo": links - len(extents) * field(SU(n), ghosts=False),
+        "scalars": sum(field(element) for element in scalars.values()),
         "measurements": field(Matrix(n)) if parameters.measure.polyakov else 0,
         "flow": 2 * links + len(extents) * field(Algebra(n)) if parameters.measure.flow else 0,
-        "trajectories": _of_trajectories(len(extents), field(SU(n)), field(Algebra(n)), parameters),
+        "trajectories": _of_trajectories(parameters, field, n),
         "neighbour_tables": layout.nblocks * (4 * len(offsets) + 4 * len(extents) + 12),
-        "checkpoint_buffers": FILE_COPIES * len(extents) * field(SU(n), ghosts=False),
+        "checkpoint_buffers": FILE_COPIES
+        * (
+            len(extents) * field(SU(n), ghosts=False)
+            + sum(field(element, ghosts=False) for element in scalars.values())
+        ),
     }
     return {
         "ranks": ranks,
@@ -83,13 +92,18 @@ def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
     }
 
 
-def _of_trajectories(ndim: int, link: int, force: int, parameters: RunParameters) -> int:
-    """Momenta, forces where they are looked at or have fields of their own, and links to go back to. What smeared links take beside is not counted."""
-    hmc = parameters.hmc
+def _of_trajectories(parameters: RunParameters, field: Callable[[Element], int], n: int) -> int:
+    """Of each field that moves: momenta, forces where they are looked at, and a field to go back to. What smeared links take beside is not counted."""
+    hmc, terms = parameters.hmc, parameters.hmc.terms
     if parameters.update.algorithm != HMC:
         return 0
-    fields = max(1, len(hmc.terms)) if hmc.forces_every else 0
-    return ndim * (link + force * (1 + fields))
+    links = len(parameters.lattice.extents)
+    of_links = sum("links" in term for term in terms) if terms else 1
+    moving = [(links * field(SU(n)), links * field(Algebra(n)), of_links)] if of_links else []
+    for one in hmc.scalars:
+        size = field(element_of(one, n))
+        moving.append((size, size, sum(one["name"] in scalars_of(term, hmc.scalars) for term in terms)))
+    return sum(kept + momentum * (1 + (count if hmc.forces_every else 0)) for kept, momentum, count in moving)
 
 
 def render_check(found: dict[str, Any]) -> str:

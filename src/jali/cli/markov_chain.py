@@ -1,4 +1,4 @@
-"""The Markov chain of `jali run`: links, random numbers, the number of the last sweep and the state of the update.
+"""The Markov chain of `jali run`: links, scalars, random numbers, the number of the last sweep and the state of the update.
 
 One sweep after another follows from these alone, so they are what a checkpoint keeps. Does not depend
 on tables, progress or signals. Every method is called by all ranks.
@@ -15,6 +15,14 @@ from typing import Any
 
 from jali import io
 from jali.amounts import counted
+from jali.cli.scalars import (
+    check_kept_scalars,
+    kept_scalars,
+    make_scalars,
+    measure_scalar,
+    read_scalars,
+    start_scalars,
+)
 from jali.cli.schema import RunParameters
 from jali.cli.update_kinds import update_kind
 from jali.cli.updates import Rows
@@ -48,7 +56,7 @@ MOST_FLOW_STEPS = 1_000_000
 
 
 class MarkovChain:
-    """A chain of gauge configurations. Made by `start` or `restore`."""
+    """A chain of gauge configurations, and of scalars where there are some. Made by `start` or `restore`."""
 
     def __init__(self, parameters: RunParameters, ranks: Communicator) -> None:
         self.parameters = parameters
@@ -56,8 +64,10 @@ class MarkovChain:
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
             self.action = ACTIONS[parameters.gauge.action].make(parameters.gauge.beta)
-            self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
-            self.update = update_kind(parameters)(parameters, self.action, self.U)
+            n, precision = group_order(parameters), parameters.run.precision
+            self.U = GaugeField(lattice, SU(n), precision=precision)
+            self.scalars = make_scalars(parameters.hmc.scalars, lattice, n, precision)
+            self.update = update_kind(parameters)(parameters, self.action, self.U, self.scalars)
         self.rng = Random.reserved(CHAIN, parameters.run.seed, parameters.run.stream)
         self.sweep = 0
 
@@ -75,6 +85,7 @@ class MarkovChain:
             chain.U.hot_start(chain.rng)
         else:
             chain.U.cold_start()
+        start_scalars(chain.scalars, parameters.hmc.scalars, chain.rng)
         with raised_alike():
             chain.update.check()
         return chain
@@ -94,9 +105,11 @@ class MarkovChain:
                     f"{checkpoint.path} holds {sorted(checkpoint.fields)} on a lattice {checkpoint.lattice}, "
                     f"not the links of {parameters.gauge.group} on {lattice.extents}"
                 )
+            check_kept_scalars(checkpoint, chain.scalars, parameters.hmc.scalars)
             _refuse_other_numbers(parameters, checkpoint)
         with raised_alike():
             U.set_local_links(checkpoint.read(LINKS, chain._box))
+            read_scalars(checkpoint, chain.scalars, chain._box)
         with together(ranks):
             chain.rng = Random.from_state(checkpoint.rng)
             chain.sweep = int(checkpoint.state["sweep"])
@@ -143,6 +156,22 @@ class MarkovChain:
         loop = polyakov_loop(self.U)
         return self.sweep, mean, spatial, temporal, loop.real, loop.imag
 
+    def measure_scalars(self) -> list[tuple[float, ...]]:
+        """Rows of scalars.csv: sweep, number of the scalar, means of |phi|^2, |phi|^4 and the hopping term.
+
+        Raises JaliError if a scalar has become something else than numbers.
+        """
+        rows: list[tuple[float, ...]] = []
+        for k, one in enumerate(self.parameters.hmc.scalars):
+            found = measure_scalar(one, self.U, self.scalars[one["name"]])
+            with together(self._ranks):
+                if not all(map(math.isfinite, found)):
+                    raise JaliError(
+                        f"the mean of |{one['name']}|^2 is {found.phi2} after sweep {self.sweep}: the scalar {one['name']} is no longer numbers"
+                    )
+            rows.append((self.sweep, k, *found))
+        return rows
+
     def measure_flow(self) -> list[tuple[float, ...]]:
         """Rows of flow.csv: sweep, flow time, energy densities (clover, plaquette), t^2 E and charge along the flow."""
         measure = self.parameters.measure
@@ -156,7 +185,7 @@ class MarkovChain:
                 path,
                 self.U.lattice.extents,
                 self._box,
-                {LINKS: self.U.local_links()},
+                {LINKS: self.U.local_links(), **kept_scalars(self.scalars)},
                 rng=self.rng.state,
                 state={**state, "sweep": self.sweep, "update": self.update.state},
                 ranks=self._ranks,

@@ -21,7 +21,7 @@ from jali.cli.flow_summary import LEVEL
 from jali.cli.html_page import inline, page, table
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
-from jali.cli.report_hmc import hmc_card
+from jali.cli.report_hmc import hmc_card, scalars_card
 from jali.cli.report_plots import (
     STYLE,
     WIDE,
@@ -102,7 +102,7 @@ def _page(summary: RunSummary) -> str:
     )
     body = f"""<div class="card">{_result(summary)}</div>
 <div class="card">{inline(history_figure(summary), "history")}</div>
-{cards}{hmc_card(summary)}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
+{cards}{scalars_card(summary)}{hmc_card(summary)}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
 <div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>"""
     return page(title, subtitle, body)
 

@@ -3,7 +3,7 @@
 A run directory holds ``parameters.toml``, ``history.csv`` (``HISTORY_COLUMNS``, one row per measurement,
 thermalisation included), perhaps ``timing.csv`` (``TIMING_COLUMNS``, one row per sweep) and ``flow.csv``
 (``FLOW_COLUMNS``, one row per flow time of each flow, none during thermalisation). Of hybrid Monte Carlo it holds the tables
-of ``jali.cli.hmc_summary``. An empty field means that the observable does not exist for this lattice or was not measured.
+of ``jali.cli.hmc_summary``, of scalars that of ``jali.cli.scalar_summary``. An empty field means that the observable does not exist for this lattice or was not measured.
 Nothing here draws.
 """
 
@@ -26,12 +26,15 @@ from jali.cli.hmc_summary import (
     FORCES,
     KICK_COLUMNS,
     KICKS,
+    SCALAR_FORCE_COLUMNS,
+    SCALAR_FORCES,
     TRAJECTORIES,
     TRAJECTORY_COLUMNS,
     HmcSummary,
     summarise_trajectories,
 )
 from jali.cli.parameters import load_parameters
+from jali.cli.scalar_summary import SCALAR_COLUMNS, SCALARS, ScalarSummary, summarise_scalars
 from jali.cli.schema import HMC, RunParameters
 from jali.cli.terms import is_gauge_alone, term_names
 from jali.errors import FileFormatError
@@ -79,6 +82,7 @@ class RunSummary:
         drift: difference of the plaquette between the halves of the measurements, in sigma; nan if too short.
         flow: means along the gradient flow; None where it was not measured.
         hmc: trajectories and forces; None without hybrid Monte Carlo.
+        scalars: means of scalar fields; empty where there are none, or no measurement.
     """
 
     parameters: RunParameters
@@ -91,6 +95,7 @@ class RunSummary:
     drift: float
     flow: FlowSummary | None
     hmc: HmcSummary | None = None
+    scalars: tuple[ScalarSummary, ...] = ()
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -126,6 +131,7 @@ class RunSummary:
             "drift_sigma": _known(self.drift),
             "flow": None if self.flow is None else self.flow.as_dict(),
             "hmc": None if self.hmc is None else self.hmc.as_dict(),
+            "scalars": [one.as_dict() for one in self.scalars],
             "reference": None,
         }
         if self.reference:
@@ -188,19 +194,24 @@ def summarise(directory: str | Path) -> RunSummary:
         drift(series) if len(series) else math.nan,
         _read_flow(directory / "flow.csv", parameters),
         _read_hmc(directory, parameters) if parameters.update.algorithm == HMC else None,
+        _read_scalars(directory / f"{SCALARS}.csv", parameters),
     )
 
 
 def _read_hmc(directory: Path, parameters: RunParameters) -> HmcSummary | None:
     """The trajectories and forces of a run; None without their tables. Raises FileFormatError."""
-    paths = {name: directory / f"{name}.csv" for name in (TRAJECTORIES, FORCES, KICKS)}
+    paths = {name: directory / f"{name}.csv" for name in (TRAJECTORIES, FORCES, KICKS, SCALAR_FORCES)}
     if not paths[TRAJECTORIES].exists():
         return None
     optional = ("dH", "reversibility", "unitarity")
     trajectories = _read_table(paths[TRAJECTORIES], TRAJECTORY_COLUMNS, optional)
-    forces, kicks = (
+    forces, kicks, scalar_forces = (
         _read_table(paths[name], columns, (), repeated=True) if paths[name].exists() else None
-        for name, columns in ((FORCES, FORCE_COLUMNS), (KICKS, KICK_COLUMNS))
+        for name, columns in (
+            (FORCES, FORCE_COLUMNS),
+            (KICKS, KICK_COLUMNS),
+            (SCALAR_FORCES, SCALAR_FORCE_COLUMNS),
+        )
     )
     hmc = parameters.hmc
     return summarise_trajectories(
@@ -211,7 +222,18 @@ def _read_hmc(directory: Path, parameters: RunParameters) -> HmcSummary | None:
         hmc.steps,
         INTEGRATORS[hmc.integrator[0]].order,
         term_names(hmc.terms),
+        scalar_forces,
+        [one["name"] for one in hmc.scalars],
     )
+
+
+def _read_scalars(path: Path, parameters: RunParameters) -> tuple[ScalarSummary, ...]:
+    """Means of the scalars of a run; none without the table. Raises FileFormatError."""
+    if not path.exists():
+        return ()
+    table = _read_table(path, SCALAR_COLUMNS, (), repeated=True)
+    every, thermalisation = parameters.run.measure_every, parameters.update.thermalisation
+    return summarise_scalars(table, parameters.hmc.scalars, thermalisation, every)
 
 
 def _read_flow(path: Path, parameters: RunParameters) -> FlowSummary | None:

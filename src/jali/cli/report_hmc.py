@@ -1,4 +1,5 @@
-"""The card of hybrid Monte Carlo in ``report.html``: does the algorithm do what it promises, what do its forces cost, and how long do its observables remember."""
+"""The cards of hybrid Monte Carlo and of scalars in ``report.html``: does the algorithm do what it promises, what do its forces cost, how long do its observables remember, and what do
+scalar fields average to."""
 
 from __future__ import annotations
 
@@ -40,12 +41,35 @@ def hmc_card(summary: RunSummary) -> str:
 """
 
 
+def scalars_card(summary: RunSummary) -> str:
+    """The card of scalar fields, or nothing without them."""
+    rows = [
+        (
+            title,
+            scalar.kind,
+            _value(one),
+            format_value(one.tau_int * scalar.interval, one.tau_int_error * scalar.interval)
+            if math.isfinite(one.tau_int)
+            else "unknown",
+            str(one.n),
+        )
+        for scalar in summary.scalars
+        for title, one in scalar.titled()
+    ]
+    if not rows:
+        return ""
+    said = "The hopping term is the mean over links of Re phi(x)† phi(x+mu), with the links of the representation between."
+    return f"""<div class="card"><h2>Scalar fields</h2>{table(("mean", "kind", "value", "τ_int [sweeps]", "measurements"), rows)}
+<p class="sub" style="margin:12px 0 0">{html.escape(said)}</p></div>
+"""
+
+
 def _forces(summary: RunSummary) -> str:
     assert summary.hmc is not None
     head = ("term", "level", "rms force", "largest force", "largest kick of a step", "time of a kick [ms]")
     rows = [
         (
-            f.name,
+            f.title,
             str(f.level),
             f"{f.rms:.4g}",
             f"{f.largest:.4g}",
@@ -63,6 +87,8 @@ def _memory(summary: RunSummary) -> str:
     found: list[tuple[str, Estimate, int]] = []
     if "plaquette" in summary.estimates:
         found.append(("plaquette", summary.estimates["plaquette"], summary.interval))
+    for scalar in summary.scalars:
+        found += [(title, one, scalar.interval) for title, one in scalar.titled()]
     flow = summary.flow
     if flow is not None:
         time = f" at flow time {flow.times[-1]:g}"

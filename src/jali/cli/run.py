@@ -1,7 +1,7 @@
 """`jali run`: a simulation from a parameter file, or a run continued from its checkpoint.
 
-A run is a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv; trajectories.csv, forces.csv, kicks.csv),
-checkpoint/, report.html and, if it saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
+A run is a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv; trajectories.csv, forces.csv, kicks.csv;
+scalars.csv, scalar_forces.csv), checkpoint/, report.html and, if it saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
 resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they are combined with
 signals, progress and output.
 """
@@ -38,6 +38,7 @@ from jali.cli.run_directory import (
     replace_parameters,
     tables_of,
 )
+from jali.cli.scalar_summary import SCALARS
 from jali.cli.schema import RunParameters, parameter_specs, toml_value
 from jali.cli.terms import GAUGE, is_gauge_alone, terms_in_words
 from jali.cli.update_kinds import update_kind
@@ -341,6 +342,7 @@ class Run:
             row = chain.measure()
             self._plaquette = row[1]
             new["history"] = [row]
+            new[SCALARS] = chain.measure_scalars()
         thermalised = chain.sweep > parameters.update.thermalisation
         if parameters.measure.flow and thermalised and chain.is_due(parameters.measure.flow_every):
             new["flow"] = list(chain.measure_flow())
@@ -493,6 +495,8 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
     if summary.flow is not None:
         for line in summary.flow.in_words():
             print(f"flow: {line}")
+    for scalar in summary.scalars:
+        print(scalar.in_words())
     for line in [*(summary.hmc.in_words() if summary.hmc else []), *run.chain.update.in_words()]:
         print(line)
     if exhausted:

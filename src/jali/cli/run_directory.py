@@ -25,11 +25,14 @@ from jali.cli.hmc_summary import (
     FORCES,
     KICK_COLUMNS,
     KICKS,
+    SCALAR_FORCE_COLUMNS,
+    SCALAR_FORCES,
     TRAJECTORIES,
     TRAJECTORY_COLUMNS,
 )
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import FLOW_COLUMNS, HISTORY_COLUMNS, TIMING_COLUMNS
+from jali.cli.scalar_summary import SCALAR_COLUMNS, SCALARS
 from jali.cli.schema import HMC, RunParameters
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
@@ -47,6 +50,8 @@ TABLES = {
     "flow": FLOW_COLUMNS,
     TRAJECTORIES: TRAJECTORY_COLUMNS,
     FORCES: FORCE_COLUMNS,
+    SCALARS: SCALAR_COLUMNS,
+    SCALAR_FORCES: SCALAR_FORCE_COLUMNS,
     KICKS: KICK_COLUMNS,
     ENSEMBLE: ENSEMBLE_COLUMNS,
 }
@@ -59,12 +64,14 @@ LOCK = ".lock"  # locked by the process that writes the run, and there while it 
 def tables_of(parameters: RunParameters) -> list[str]:
     """The tables that a run with these parameters keeps."""
     hmc = parameters.update.algorithm == HMC
-    forces = hmc and parameters.hmc.forces_every > 0
+    forces, scalars = hmc and parameters.hmc.forces_every > 0, bool(parameters.hmc.scalars)
     wanted = {
         "flow": parameters.measure.flow,
         TRAJECTORIES: hmc,
         FORCES: forces,
         KICKS: hmc,
+        SCALARS: scalars,
+        SCALAR_FORCES: scalars and forces,
         ENSEMBLE: parameters.run.save_every > 0,
     }
     return [name for name in TABLES if wanted.get(name, True)]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from jali.amounts import counted
-from jali.cli.terms import GAUGE, checked_term
+from jali.cli.scalars import checked_scalar, family_of
+from jali.cli.terms import GAUGE, checked_term, problems_of_scalars
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
@@ -182,6 +183,13 @@ class Hmc:
         unit="trajectories",
     )
     mass: float = key("Mass of the momenta of links.", 1.0, above=0.0)
+    scalars: tuple[dict[str, Any], ...] = key(
+        'Scalar fields, a table [[hmc.scalars]] each: name; kind "real", "complex", "vector(N)" (N real numbers), "O(N)" (of length 1), "fundamental" or '
+        '"adjoint"; mass of its momenta (1); start "cold" or "hot" ("hot").',
+        (),
+        entry=checked_scalar,
+        lengths=(0, 20),
+    )
     terms: tuple[dict[str, Any], ...] = key(
         "Terms of the action, a table [[hmc.terms]] each; none: the action of [gauge], on the finest level.",
         (),
@@ -522,7 +530,7 @@ def _inconsistencies_of_hmc(parameters: RunParameters) -> list[tuple[str, str]]:
     problems = []
     if update.algorithm != HMC:
         # They say what is simulated, or what the user waits for; other keys are only not used.
-        for name in ("terms", "tune_steps"):
+        for name in ("scalars", "terms", "tune_steps"):
             if getattr(hmc, name):
                 problems.append(
                     (
@@ -531,6 +539,20 @@ def _inconsistencies_of_hmc(parameters: RunParameters) -> list[tuple[str, str]]:
                     )
                 )
         return problems
+    names = [one["name"] for one in hmc.scalars]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.append(("hmc.scalars", f"has {names.count(name)} scalars called {name}; names differ"))
+    if parameters.gauge.group == "U(1)":
+        for one in hmc.scalars:
+            if family_of(one["kind"]) == "adjoint":
+                problems.append(
+                    (
+                        "hmc.scalars",
+                        f'has the adjoint scalar {one["name"]}, and adjoint fields of U(1) are neutral: write kind = "real"',
+                    )
+                )
+    if not problems:
+        problems += problems_of_scalars(hmc.terms, hmc.scalars)
     levels = len(hmc.steps)
     if len(hmc.integrator) not in (1, levels):
         problems.append(

@@ -15,13 +15,15 @@ from jali.gauge.link_terms import LinkTerms
 from jali.gauge.updates import check_subgroups
 from jali.hmc import HMC, Monomial
 from jali.hmc.checks import Check, check_simulation
-from jali.lattice import Random
+from jali.lattice import Field, Random
 
 
 class Sweeps(Update):
-    """Passes of an algorithm of `jali.gauge.algorithms`, then overrelaxation; now and then a projection back to the group."""
+    """Passes of an algorithm of `jali.gauge.algorithms`, then overrelaxation; now and then a projection back to the group. Of links alone: parameters of others have no scalars."""
 
-    def __init__(self, parameters: RunParameters, gauge: Action, U: GaugeField) -> None:
+    def __init__(
+        self, parameters: RunParameters, gauge: Action, U: GaugeField, scalars: Mapping[str, Field]
+    ) -> None:
         update, ranks = parameters.update, U.lattice.communicator
         self._update, self._action, self._U = update, gauge, U
         self._every = parameters.run.reunitarise_every

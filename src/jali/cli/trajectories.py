@@ -8,35 +8,42 @@ from dataclasses import replace
 from typing import Any
 
 from jali.actions.protocol import Action
-from jali.cli.hmc_summary import FORCES, KICKS, TRAJECTORIES
+from jali.cli.hmc_summary import FORCES, KICKS, SCALAR_FORCES, TRAJECTORIES
+from jali.cli.scalars import GAUGE_FIELD, names_on_sphere, representations_of
 from jali.cli.schema import RunParameters
 from jali.cli.step_tuning import StepTuning
-from jali.cli.terms import make_monomials
+from jali.cli.terms import depends_on_links, make_monomials
 from jali.cli.updates import Rows, Update
 from jali.gauge import GaugeField
 from jali.hmc import HMC, Level
 from jali.hmc.checks import Check, check_simulation
 from jali.io.parallel import raised_alike
-from jali.lattice import Random
+from jali.lattice import Field, Random
 
 
 class Trajectories(Update):
     """Trajectories of hybrid Monte Carlo, with steps that thermalisation may find."""
 
-    def __init__(self, parameters: RunParameters, gauge: Action, U: GaugeField) -> None:
+    def __init__(
+        self, parameters: RunParameters, gauge: Action, U: GaugeField, scalars: Mapping[str, Field]
+    ) -> None:
         hmc, update, run = parameters.hmc, parameters.update, parameters.run
         self._every = hmc.forces_every
         self._timed = False
         levels = levels_of(parameters)
+        self._scalars = hmc.scalars
+        self._moves_links = depends_on_links(hmc.terms)
         self.hmc = HMC(
-            {"U": U},
-            make_monomials(hmc.terms, gauge, len(levels) - 1),
+            {GAUGE_FIELD: U, **scalars},
+            make_monomials(hmc.terms, hmc.scalars, gauge, len(levels) - 1),
             seed=run.seed,
             stream=run.stream,
             tau=hmc.tau,
             spread=hmc.spread,
             levels=levels,
-            masses={"U": hmc.mass},
+            fixed=[] if self._moves_links else [GAUGE_FIELD],
+            masses={GAUGE_FIELD: hmc.mass, **{one["name"]: one["mass"] for one in hmc.scalars}},
+            on_sphere=names_on_sphere(hmc.scalars),
             accept_always=min(hmc.accept_always, update.thermalisation),
             check_reversibility=hmc.check_reversibility,
             reunitarise=run.reunitarise_every,
@@ -51,12 +58,13 @@ class Trajectories(Update):
         hmc = parameters.hmc
         levels = " x ".join(f"{one.steps} {one.of_letters.name}" for one in levels_of(parameters))
         found = f", tuned for {hmc.tune_steps:g}" if hmc.tune_steps else ""
-        return f"hybrid Monte Carlo, tau = {hmc.tau:g}, steps {levels}{found}"
+        still = "" if depends_on_links(hmc.terms) else ", links stay as they are"
+        return f"hybrid Monte Carlo, tau = {hmc.tau:g}, steps {levels}{found}{still}"
 
     @property
     def passes(self) -> int:
         """Moves of the links in one trajectory."""
-        return self.hmc.moves_of_fields
+        return self.hmc.moves_of_fields if self._moves_links else 0
 
     @property
     def state(self) -> dict[str, Any]:
@@ -78,7 +86,7 @@ class Trajectories(Update):
 
     def check_physics(self) -> list[Check]:
         """Checks all terms, their forces, and a trajectory there and back."""
-        return check_simulation(self.hmc)
+        return check_simulation(self.hmc, representations=representations_of(self._scalars))
 
     def advance(self, sweep: int, rng: Random) -> Rows:
         """One trajectory, whose random numbers follow from its number alone; now and then sizes of forces before it."""
@@ -88,9 +96,16 @@ class Trajectories(Update):
     def _advance(self, sweep: int) -> Rows:
         rows: dict[str, list[Sequence[float | str | None]]] = {}
         if self._every and sweep % self._every == 0:
-            names = [one.name for one in self.hmc.monomials]
+            terms = [one.name for one in self.hmc.monomials]
+            scalars = [one["name"] for one in self._scalars]
+            found = [(terms.index(f.monomial), f) for f in self.hmc.forces()]
             rows[FORCES] = [
-                (sweep, names.index(f.monomial), f.level, f.rms, f.largest, f.step) for f in self.hmc.forces()
+                (sweep, k, f.level, f.rms, f.largest, f.step) for k, f in found if f.field == GAUGE_FIELD
+            ]
+            rows[SCALAR_FORCES] = [
+                (sweep, k, scalars.index(f.field), f.level, f.rms, f.largest, f.step)
+                for k, f in found
+                if f.field != GAUGE_FIELD
             ]
         if not self._timed:  # once by each program that goes on with the run
             rows[KICKS] = [(sweep, k, seconds) for k, seconds in enumerate(self.hmc.seconds_of_kicks())]

@@ -13,17 +13,19 @@ from jali.actions.protocol import Action
 from jali.cli.schema import RunParameters
 from jali.gauge import GaugeField
 from jali.hmc.checks import Check
-from jali.lattice import Random
+from jali.lattice import Field, Random
 
 Rows = Mapping[str, Sequence[Sequence[float | str | None]]]
 """New rows by the name of their table."""
 
 
 class Update(ABC):
-    """An update of all links. Made of parameters, the action of [gauge] and links; raises ParameterError and LayoutError for what does not fit."""
+    """An update of all fields. Made of parameters, the action of [gauge], links and scalars by their names; raises ParameterError and LayoutError for what does not fit."""
 
     @abstractmethod
-    def __init__(self, parameters: RunParameters, gauge: Action, U: GaugeField) -> None: ...
+    def __init__(
+        self, parameters: RunParameters, gauge: Action, U: GaugeField, scalars: Mapping[str, Field]
+    ) -> None: ...
 
     @staticmethod
     @abstractmethod

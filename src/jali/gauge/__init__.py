@@ -14,6 +14,8 @@ from jali.codegen.types import SU, Algebra
 from jali.gauge.actions import (
     LoopAction,
     anisotropic_action,
+    charge_action,
+    clover_energy_action,
     dbw2_action,
     iwasaki_action,
     loop_action,
@@ -34,6 +36,7 @@ from jali.gauge.flow import Flow, FlowPoint, reference_time, reference_width, wi
 from jali.gauge.gauge_fixing import GaugeFixing, coulomb_gauge, landau_gauge
 from jali.gauge.groups import gaussian_algebra, haar_random, project
 from jali.gauge.heatbath import heat_bath_link
+from jali.gauge.higgs import adjoint_higgs_action, higgs_action, higgs_means
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.gauge.loops import wilson_loop, wilson_loops
 from jali.gauge.markov_chain import Measurement, simulate
@@ -69,8 +72,11 @@ __all__ = [
     "LoopAction",
     "Measurement",
     "Reference",
+    "adjoint_higgs_action",
     "anisotropic_action",
     "ape_smear",
+    "charge_action",
+    "clover_energy_action",
     "coulomb_gauge",
     "dbw2_action",
     "energy_density",
@@ -80,6 +86,8 @@ __all__ = [
     "haar_random",
     "heat_bath_link",
     "heat_bath_sweep",
+    "higgs_action",
+    "higgs_means",
     "hyp_smear",
     "iwasaki_action",
     "landau_gauge",

@@ -1,4 +1,4 @@
-"""Actions of the gauge field: sums over closed loops of links, and the named ones among them.
+"""Actions of the gauge field: sums over closed loops of links, the named ones among them, and those of the clover field strength.
 
 Everything else about an action (force, flow, staples, which links may be updated together) is derived from its formula.
 """
@@ -18,6 +18,7 @@ from jali.actions.formulas import SiteAction
 from jali.actions.protocol import Action
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
+from jali.gauge.clover import CHARGE_OF_DUAL_PRODUCT, dual_product, field_strengths
 from jali.gauge.open_edges import weighted, where_complete
 from jali.single_instance import single_instance
 
@@ -274,6 +275,42 @@ def anisotropic_action(beta: float, xi: float, c1: float = 0.0) -> LoopAction:
     if c1 == 0:
         return LoopAction(beta, by_time, _PLAQUETTES_BY_TIME)
     return LoopAction(beta, [c * one for c in (1.0 - 8.0 * c1, c1) for one in by_time], _BY_TIME)
+
+
+@jali.action
+def clover_energy(X: Any, U: Any, *, coupling: Any) -> Any:
+    """The formula of `clover_energy_action`."""
+    return coupling * sum(G.norm2() for G in field_strengths(X, U).values())
+
+
+@jali.action
+def clover_charge(X: Any, U: Any, *, theta: Any) -> Any:
+    """The formula of `charge_action`."""
+    if X.ndim != 4:
+        raise LayoutError(f"the clover charge is of four dimensions, not of {X.ndim}")
+    return theta * CHARGE_OF_DUAL_PRODUCT * dual_product(field_strengths(X, U))
+
+
+def clover_energy_action(coupling: float) -> SiteAction:
+    """S = coupling sum_x E(x), E = -sum_{mu<nu} tr G_mu,nu^2 = (1/4) sum_{mu,nu} G^a_mu,nu G^a_mu,nu with the clover field strength G: coupling times the sites times `energy_density(U)`.
+
+    E is the energy density of M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518, in its symmetric definition on the lattice (section 3); for SU(n) coupling = beta / (2 n) has the continuum limit of
+    `wilson_action(beta)`. Fields of the shortest wavelengths are nearly free of it. On open boundaries the slices at the ends add nothing. It is quadratic in a link: for HMC and
+    Metropolis, in two and more dimensions. Raises ParameterError for a coupling that is not finite.
+    """
+    _check("coupling", coupling)
+    return clover_energy(coupling)
+
+
+def charge_action(theta: float) -> SiteAction:
+    """S = theta Q, Q = -(1 / 32 pi^2) sum_x epsilon_{mu nu rho sigma} tr(G_mu,nu G_rho,sigma) with the clover field strength G: theta times the `charge` of `measure_field_strength(U)`.
+
+    Q has the form of P. Di Vecchia, K. Fabricius, G. Rossi and G. Veneziano, Nucl. Phys. B 192 (1981) 392. exp(-theta Q) is the weight of an imaginary vacuum angle: H. Panagopoulos and E. Vicari, JHEP 11 (2011)
+    119, arXiv:1109.6815. Of rough links Q is renormalised; smearing reduces that, `charge_action(theta).on(lambda U: stout_smear(U, 0.1, 4))`, for HMC. As it stands it is linear in every link, so heat bath
+    and overrelaxation take it. On open boundaries the slices at the ends add nothing. Raises ParameterError for a theta that is not finite and, where it is used, LayoutError for other than four dimensions.
+    """
+    _check("theta", theta)
+    return clover_charge(theta)
 
 
 def as_action(action: Action | float) -> Action:

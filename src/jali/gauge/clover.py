@@ -8,6 +8,7 @@ T^b) = -delta_ab / 2.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,31 @@ def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
     return inside(X, U, 0.25 * (right + top + left + bottom).traceless_antihermitian())
 
 
+Strengths = Mapping[tuple[int, int], Any]
+"""G_mu,nu of a site by the numbers mu < nu of its directions."""
+
+
+def field_strengths(X: Any, U: Any) -> Strengths:
+    """All of a site, inside a site function. Raises LayoutError in one dimension."""
+    check_dimensions(X.ndim)
+    return {(int(mu), int(nu)): field_strength(X, U, mu, nu) for mu, nu in X.planes()}
+
+
+def check_dimensions(ndim: int) -> None:
+    """Raises LayoutError where there is no plane."""
+    if ndim < 2:
+        raise LayoutError("a one-dimensional lattice has no field strength")
+
+
+def dual_product(G: Strengths) -> Any:
+    """epsilon_{mu nu rho sigma} tr(G_mu,nu G_rho,sigma) / 8 in four dimensions, inside a site function: of each pairing of planes there are eight equal terms."""
+    return ((G[0, 1] * G[2, 3]).trace() - (G[0, 2] * G[1, 3]).trace() + (G[0, 3] * G[1, 2]).trace()).real
+
+
+CHARGE_OF_DUAL_PRODUCT = -1.0 / (4 * math.pi**2)
+"""Q = -(1 / 32 pi^2) sum_x epsilon tr(G G) by the sum of `dual_product`."""
+
+
 @dataclass(frozen=True)
 class FieldStrength:
     """Observables of the field strength from one pass over the lattice.
@@ -50,30 +76,26 @@ class FieldStrength:
 
 @jali.site_function
 def _sums(X: Any, U: Any, clover: Any, plaquettes: Any, charge: Any) -> None:
-    G = {}
+    G = field_strengths(X, U)
     for mu, nu in X.planes():
-        G[int(mu), int(nu)] = field_strength(X, U, mu, nu)
         clover += G[int(mu), int(nu)].norm2()
         plaquettes += weighted(X, U, (mu, nu), plaquette_trace(X, U, mu, nu))
     charge += jali.zero(Real())  # in other dimensions too
     if X.ndim == 4:
-        density = (G[0, 1] * G[2, 3]).trace() - (G[0, 2] * G[1, 3]).trace() + (G[0, 3] * G[1, 2]).trace()
-        charge += density.real
+        charge += dual_product(G)
 
 
 @checked
 def measure_field_strength(U: GaugeField) -> FieldStrength:
     """Energy densities and topological charge in one pass. Raises LayoutError in one dimension."""
     d = U.lattice.ndim
-    if d < 2:
-        raise LayoutError("a one-dimensional lattice has no field strength")
+    check_dimensions(d)
     clover, plaquettes, charge = U.lattice.sum(_sums, U)
     inner = math.prod(n - 2 * (axis in U.open) for axis, n in enumerate(U.lattice.extents))
-    # epsilon_{mu nu rho sigma} tr(G G) has eight equal terms for each of the three pairings
     return FieldStrength(
         clover / inner if inner else math.nan,
         2 * (U.n * d * (d - 1) / 2 - plaquettes / U.volume),
-        -charge / (4 * math.pi**2) if d == 4 and inner else math.nan,
+        CHARGE_OF_DUAL_PRODUCT * charge if d == 4 and inner else math.nan,
     )
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import jali
+from jali.actions.colours import site_colours
 from jali.codegen.arithmetics import IEEE_PRECISIONS
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.gauge.field import GaugeField
-from jali.gauge.link_colours import site_colours
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,

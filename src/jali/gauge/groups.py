@@ -1,4 +1,4 @@
-"""SU(n) at a site: random elements, the Gaussian algebra, and the projection of a matrix to the group.
+"""SU(n) at a site: random elements, and the projection of a matrix to the group.
 
 These are plain functions of symbols, to be called inside site functions. SU(1) stands for U(1). Algebra
 elements A are anti-Hermitian (traceless for n >= 2), with components A = sum_a A^a T^a, tr(T^a T^b) =
@@ -7,17 +7,16 @@ elements A are anti-Hermitian (traceless for n >= 2), with components A = sum_a 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jali
+from jali.actions.gaussian import gaussian_algebra as gaussian_algebra
 from jali.codegen.ir import Node
 from jali.codegen.language import groups
 from jali.codegen.language.arithmetic import mul
 from jali.codegen.language.leaves import is_constant
 from jali.codegen.lines import trace_error
 from jali.codegen.state import builder
-from jali.codegen.types import Real
 from jali.codegen.values import Value
 
 # Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
@@ -35,31 +34,6 @@ def haar_random(X: Any, rng: Any, n: int) -> Any:
     """
     rows = [[jali.complex(rng.gaussian(X), rng.gaussian(X)) for _ in range(n)] for _ in range(n)]
     return jali.matrix(rows).reunitarise()
-
-
-def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
-    """An algebra element whose components A^a are independent standard Gaussians.
-
-    -2 tr A^2 is chi-squared with n * n - 1 degrees of freedom (one for n = 1): momenta of hybrid Monte Carlo,
-    and symmetric proposals of the Metropolis algorithm.
-    """
-    if n == 1:
-        return jali.matrix([[jali.complex(0.0, rng.gaussian(X) * math.sqrt(0.5))]]).traceless_antihermitian()
-    rows: list[list[Any]] = [[None] * n for _ in range(n)]
-    for i in range(n):
-        for j in range(i + 1, n):
-            re, im = 0.5 * rng.gaussian(X), 0.5 * rng.gaussian(X)
-            rows[i][j], rows[j][i] = jali.complex(re, im), jali.complex(-re, im)
-    diagonal: list[Any] = [jali.zero(Real())] * n
-    for k in range(1, n):
-        # the generator i diag(1, ..., 1, -k, 0, ...) / sqrt(2 k (k + 1))
-        g = rng.gaussian(X) * (1 / math.sqrt(2 * k * (k + 1)))
-        for i in range(k):
-            diagonal[i] = diagonal[i] + g
-        diagonal[k] = diagonal[k] - k * g
-    for i in range(n):
-        rows[i][i] = jali.complex(0.0, diagonal[i])
-    return jali.matrix(rows).traceless_antihermitian()
 
 
 def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """What an action is to single links: the staple that multiplies one, the change by one, which ones share no term of it.
 
 All of it is read from the action's formula. Where the action is linear in every link U it is -Re tr(U staple^dagger), with staple = -gradient, and what U is not in. Links
-that the gradient at U reads share a term with it; of an action that is not linear, those that the change by U reads.
+that the gradient at U reads share a term with it; of an action that is not linear, those that the change by U reads (`jali.actions.terms`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from typing import Any
 
 from jali.actions.formulas import TOTAL, ActionFormula, site_function_of
 from jali.actions.protocol import Action
-from jali.actions.terms import Terms
-from jali.codegen.ir import Node, SiteProgram
+from jali.actions.terms import Terms, names_of
+from jali.codegen.ir import Node
 from jali.codegen.language import arithmetic, leaves, matrices
 from jali.codegen.operation import described
 from jali.codegen.rewriting import reachable
-from jali.derivatives.at_site import change_at, gradient_at, is_linear_at, offsets_read
-from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.derivatives.at_site import gradient_at, is_linear_at
 from jali.gauge.field import GaugeField
-from jali.gauge.link_colours import colours_apart
 from jali.lattice import Domain
-from jali.lattice.arguments import fields_of
 from jali.lattice.sites import SiteFunction
 from jali.single_instance import single_instance
 
-MOST_KNOWN = 64  # formulas and fields, and numbers of each
+MOST_KNOWN = 64  # numbers of a formula
 
 
 class LinkTerms(Terms):
@@ -38,18 +34,7 @@ class LinkTerms(Terms):
     def of_links(cls, action: Action, U: GaugeField, fields: Mapping[str, Any] | None = None) -> LinkTerms:
         """The terms of an action of U and of other fields, by their names. Raises ParameterError for an action that needs several calls, and for
         other fields than it depends on."""
-        if not isinstance(fields, Mapping | None):
-            raise ParameterError(
-                f'fields are the other fields of the action by their names, fields={{"phi": phi}}, not {value_shown(fields)}'
-            )
-        rest = dict(fields or {})
-        free = [name for name in action.fields if name not in rest]
-        if len(free) != 1 or rest.keys() - set(action.fields):
-            given = ", ".join(rest) or "none"
-            raise ParameterError(
-                f"{action!r} depends on {', '.join(action.fields)}: the fields besides the links that are updated are given by name, fields={{...}}; given: {given}"
-            )
-        found: LinkTerms = cls.of(action, free[0], {**rest, free[0]: U})
+        found: LinkTerms = cls.of_updated(action, U, fields, "links")
         return found
 
     def parts(self, U: GaugeField) -> Sequence[tuple[Any, Domain]]:
@@ -73,7 +58,6 @@ class _Facts:
     parts: Sequence[tuple[Any, Domain]]
     linear: bool
     squares: Sequence[Node]
-    couplings: Any  # kept: the key knows objects by their identity
     sizes: dict[tuple[float, ...], float] = field(default_factory=dict)
 
     def size(self, numbers: tuple[float, ...], n: int) -> float:
@@ -84,40 +68,26 @@ class _Facts:
         return self.sizes[numbers]
 
 
-_known: dict[Any, _Facts] = {}
-
-
 def _facts(terms: LinkTerms, U: GaugeField) -> _Facts:
-    """What is read from the formula, remembered for the latest formulas and fields."""
-    key = (terms.key, U.lattice.serial)
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
-        found = _known[key] = _read(terms, U)
+    """What is read from the formula."""
+    found: _Facts = terms.remembered(U.lattice, lambda: _read(terms, U))
     return found
 
 
 def _read(terms: LinkTerms, U: GaugeField) -> _Facts:
-    lattice, formula = U.lattice, terms.formula
-    serials = list(dict.fromkeys(one.serial for one in fields_of(terms.arguments)))
-
-    def programs(probe: SiteFunction) -> list[SiteProgram]:
-        return [probe.program_of(lattice, mu, *terms.arguments) for mu in lattice.directions]
-
-    read = programs(_gradient_probe(formula, terms.name))
+    members = [(mu, U[mu]) for mu in U.lattice.directions]
+    probe = _gradient_probe(terms.formula, terms.name)
+    read = [terms.program(probe, U.lattice, mu) for mu, _ in members]
     squares, linear = zip(*([effect.value for effect in one.effects] for one in read), strict=True)
     is_linear = all(one.attrs[0] for one in linear)
     if not is_linear:
-        read = programs(_change_probe(formula, terms.name))
+        return _Facts(list(terms.parts_by_change(members, "link")), is_linear, squares)
     parts = [
         (mu, colour)
-        for mu, one in zip(lattice.directions, read, strict=True)
-        for colour in colours_apart(
-            lattice.extents, frozenset(offsets_read(one, serials.index(U[mu].serial)))
-        )
+        for (mu, one), program in zip(members, read, strict=True)
+        for colour in terms.colours(program, one, "link")
     ]
-    return _Facts(parts, is_linear, squares, terms.arguments[len(formula.fields) :])
+    return _Facts(parts, is_linear, squares)
 
 
 def _numbers(arguments: Any) -> list[float]:
@@ -160,29 +130,10 @@ def _gradient_probe(formula: ActionFormula, links: str) -> SiteFunction:
 
     def body(X: Any, mu: Any, *arguments: Any) -> None:
         *given, squares, linear = arguments
-        symbols = dict(zip(_names(formula), given, strict=True))
+        symbols = dict(zip(names_of(formula), given, strict=True))
         squares += gradient_at(formula.summed, symbols, TOTAL, symbols[links][mu]).norm2()
         linear += float(is_linear_at(formula.summed, symbols, TOTAL, symbols[links][mu]))
 
     return site_function_of(
-        f"gradient of {formula.function.__name__}", body, ["mu", *_names(formula), "of squares", "linear"]
+        f"gradient of {formula.function.__name__}", body, ["mu", *names_of(formula), "of squares", "linear"]
     )
-
-
-@single_instance
-def _change_probe(formula: ActionFormula, links: str) -> SiteFunction:
-    """As `_gradient_probe`, of the change by a link."""
-
-    def body(X: Any, mu: Any, *arguments: Any) -> None:
-        *given, total = arguments
-        symbols = dict(zip(_names(formula), given, strict=True))
-        link = symbols[links][mu]
-        total += change_at(formula.summed, symbols, TOTAL, link, 2.0 * link[X])
-
-    return site_function_of(
-        f"change of {formula.function.__name__}", body, ["mu", *_names(formula), "of changes"]
-    )
-
-
-def _names(formula: ActionFormula) -> list[str]:
-    return [*formula.fields, *formula.couplings]

@@ -1,4 +1,4 @@
-"""The Metropolis algorithm: propose a small random rotation, accept it by its change of the action.
+"""The Metropolis algorithm for links: propose a small random rotation, accept it by its change of the action.
 
 N. Metropolis et al., J. Chem. Phys. 21 (1953) 1087. Works for every group; slower than the heat bath, and
 independent of it, so that each checks the other.
@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import jali
-from jali.errors import ParameterError
+from jali.actions.metropolis import check_hits, group_step, metropolis_step
 from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
 from jali.gauge.open_edges import where_linked
 from jali.single_instance import single_instance
-
-MOST_HITS = 1000
 
 
 def metropolis_link(
@@ -39,12 +37,6 @@ def metropolis_link(
         if hit + 1 < hits:
             W = jali.where(accept, turned, W)
     return link, accepted
-
-
-def check_hits(hits: int) -> None:
-    """Raises ParameterError for numbers of proposals that are no kernel."""
-    if not 1 <= hits <= MOST_HITS:
-        raise ParameterError(f"Metropolis proposes 1 to {MOST_HITS} times per link, not {hits} times")
 
 
 @single_instance
@@ -73,9 +65,6 @@ def metropolis_by_change(
 ) -> None:
     """One proposal per link by the change of any action: `change` is the function (X, U, mu, new, *given) that gives it."""
     link = U[mu][X]
-    rows = link.shape[0] if link.shape else 1
-    turn = (width * gaussian_algebra(X, rng, rows)).exp()
-    new = turn * link if link.shape else turn[0, 0] * link
-    accept = rng.uniform(X) < jali.exp(-1.0 * change(X, U, mu, new, *given))
-    U[mu][X] = where_linked(X, U, mu, jali.where(accept, new, link), link)
-    accepted += where_linked(X, U, mu, jali.where(accept, 1.0, 0.0), 0.0)
+    new, found = metropolis_step(X, link, lambda to: change(X, U, mu, to, *given), group_step, rng, width)
+    U[mu][X] = where_linked(X, U, mu, new, link)
+    accepted += where_linked(X, U, mu, found, 0.0)

@@ -8,18 +8,18 @@ sites of one colour share no term of it, so they are updated together (`jali.gau
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from jali.actions.metropolis import check_proposals
 from jali.actions.protocol import Action
 from jali.errors import ParameterError
 from jali.gauge.actions import as_action
 from jali.gauge.field import GaugeField
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton, heat_bath_u1, needs_creutz
 from jali.gauge.link_terms import LinkTerms
-from jali.gauge.metropolis import check_hits, metropolis, metropolis_by_change
+from jali.gauge.metropolis import metropolis, metropolis_by_change
 from jali.gauge.overrelaxation import overrelax
 from jali.lattice import Random
 from jali.lattice.checked import checked
@@ -106,11 +106,7 @@ def metropolis_sweep(
     `beta` is the coupling of the Wilson action, or any action of U and `fields` that is a formula over sites. Raises ParameterError for a width that
     is not positive and fewer than one hit.
     """
-    if not (math.isfinite(width) and width > 0) or hits < 1:
-        raise ParameterError(
-            f"Metropolis needs a positive width and at least one hit, not {width} and {hits}"
-        )
-    check_hits(hits)
+    check_proposals(width, hits)
     terms = LinkTerms.of_links(as_action(beta), U, fields)
     linear, accepted = terms.is_linear(U), 0.0
     kernel, how, times = (

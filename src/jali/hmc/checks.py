@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import jali
 from jali.actions.protocol import listed
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.gauge.field import GaugeField
 from jali.hmc.monomials import Kicks
 from jali.hmc.simulation import HMC, IRREVERSIBLE
@@ -22,6 +23,10 @@ from jali.lattice.field import Field
 
 AWAY = 0.3
 """Along momenta of unit size."""
+
+
+NEUTRAL, FUNDAMENTAL, ADJOINT = "neutral", "fundamental", "adjoint"
+"""Representations of the gauge group."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,30 @@ class _Limits:
 _LIMITS = {64: _Limits(1e-10, 1e-6, 1e-3), 32: _Limits(1e-4, 1e-2, 3e-2)}
 
 
-def check_simulation(hmc: HMC, *, seed: int = 0, reversibility: bool = True) -> list[Check]:
+def check_simulation(
+    hmc: HMC,
+    *,
+    seed: int = 0,
+    reversibility: bool = True,
+    representations: Mapping[str, str] | None = None,
+) -> list[Check]:
     """Checks every action of a simulation, and one trajectory; returns what was checked.
 
     Raises ParameterError for an action that a random gauge transformation changes (with fields of n complex numbers in the fundamental and such of `Algebra(n)` and `Hermitian(n)` in
     the adjoint representation; an action of other matrices is left out), for a force that is not the gradient, by a difference along random momenta, and for a trajectory that does not go back.
+    `representations` says of fields by their names that they are "neutral", "fundamental" or "adjoint" where that is not so, or is not known, as for charged fields of U(1).
     """
+    known = dict(representations or {})
+    for name in known:
+        if name not in hmc.fields:
+            raise ParameterError(
+                f"representations= names {value_shown(name)}, and the fields are {', '.join(hmc.fields)}"
+            )
     limits = _LIMITS[min(64, ARITHMETICS[hmc.precision].bits)]
     found = []
     with _moved_away(hmc):
         for kicks in hmc._kicks:
-            found += _check_invariance(hmc, kicks, seed, limits)
+            found += _check_invariance(hmc, kicks, known, seed, limits)
         for kicks in hmc._kicks:
             found += [_check_force(hmc, kicks, name, limits) for name in kicks.moving]
         if reversibility:
@@ -88,16 +106,23 @@ def _rotate_vector(X: Any, phi: Any, g: Any) -> None:
 
 
 @jali.site_function
-def _rotate_matrix(X: Any, phi: Any, g: Any) -> None:
-    phi[X] = g[X] * phi[X] * g[X].dagger()
+def _rotate_algebra(X: Any, phi: Any, g: Any) -> None:
+    phi[X] = (g[X] * phi[X] * g[X].dagger()).traceless_antihermitian()
 
 
-def _check_invariance(hmc: HMC, kicks: Kicks, seed: int, limits: _Limits) -> list[Check]:
+@jali.site_function
+def _rotate_hermitian(X: Any, phi: Any, g: Any) -> None:
+    phi[X] = (g[X] * phi[X] * g[X].dagger()).hermitian()
+
+
+def _check_invariance(
+    hmc: HMC, kicks: Kicks, representations: Mapping[str, str], seed: int, limits: _Limits
+) -> list[Check]:
     action = kicks.monomial.action
     fields = {name: hmc.fields[name] for name in action.fields}
     links = [one for one in fields.values() if isinstance(one, GaugeField)]
     rotations = {
-        name: _rotation(one, links[0].n)
+        name: _rotation(name, one, links[0].n, representations)
         for name, one in fields.items()
         if links and not isinstance(one, GaugeField)
     }
@@ -138,19 +163,30 @@ def _neutral(phi: Any, g: Any) -> None:
     """A field that does not turn."""
 
 
-def _rotation(field: Any, n: int) -> Callable[..., Any]:
+def _rotation(name: str, field: Any, n: int, representations: Mapping[str, str]) -> Callable[..., Any]:
     """How a field turns under a gauge transformation of SU(n)."""
-    element = listed(field)[0].element
-    shape, kind = element.type.shape, element.type.kind
     if not isinstance(field, Field):
         return _unknown
+    element = field.element
+    shape, kind = element.type.shape, element.type.kind
+    matrices = {"algebra": _rotate_algebra, "hermitian": _rotate_hermitian}
+    possible = {NEUTRAL: _neutral}
+    if kind == "complex" and shape == (n,):
+        possible[FUNDAMENTAL] = _rotate_vector
+    if shape == (n, n) and element.codec in matrices:
+        possible[ADJOINT] = matrices[element.codec]
+    if name in representations:
+        wanted = representations[name]
+        if wanted not in possible:
+            raise ParameterError(
+                f"{name} holds {element}, which is {' or '.join(possible)} under SU({n}), not {value_shown(wanted)}"
+            )
+        return possible[wanted]
     if kind == "real" and len(shape) < 2:
         return _neutral
-    if shape == (n,) and n > 1:
-        return _rotate_vector
-    if shape == (n, n) and element.codec in ("algebra", "hermitian"):
-        return _rotate_matrix
-    return _unknown
+    if n == 1 and FUNDAMENTAL in possible:  # of any charge
+        return _unknown
+    return possible.get(ADJOINT, possible.get(FUNDAMENTAL, _unknown))
 
 
 def _copy(field: Field) -> Field:

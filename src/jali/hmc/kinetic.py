@@ -17,6 +17,7 @@ from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra
 from jali.gauge.open_edges import where_linked
 from jali.lattice.field import Field
+from jali.lattice.random import Random
 
 
 class Kinetic(ABC):
@@ -28,6 +29,8 @@ class Kinetic(ABC):
     """(P, inverse mass, a sum)"""
     move: Any
     """(phi, P, length, times, inverse mass)"""
+    directions: Any = None
+    """(phi, rng): values alike in all directions; None where Gaussian numbers are values"""
     tangent: Any = None
     """(P, phi): momenta that forces have kicked, made tangent again; None where all are"""
 
@@ -57,6 +60,15 @@ def kinetic_of(fields: list[Field], on_sphere: bool) -> Kinetic:
         return OF_SPHERE
     by_codec = {"algebra": OF_ALGEBRA, "hermitian": OF_HERMITIAN}
     return OF_LINKS if is_group(element) else by_codec.get(element.codec, OF_NUMBERS)
+
+
+def hot_start(phi: Field, rng: Random, on_sphere: bool = False) -> None:
+    """Sets a field that holds no links to random values: as its momenta, Gaussian numbers of variance 1, or unit vectors in all directions alike."""
+    kinetic = kinetic_of([phi], on_sphere)
+    if kinetic.directions is not None:
+        kinetic.directions(phi, rng)
+    else:
+        kinetic.draw(phi, phi, rng, 1.0)
 
 
 @jali.site_function
@@ -152,6 +164,12 @@ class OfAlgebra(OfNumbers):
 
 
 @jali.site_function
+def _draw_directions(X: Any, n: Any, rng: Any) -> None:
+    drawn = _gaussian(X, rng, n[X])
+    n[X] = (1.0 / jali.sqrt(drawn.norm2())) * drawn
+
+
+@jali.site_function
 def _draw_tangents(X: Any, P: Any, n: Any, rng: Any, root: Any) -> None:
     drawn = root * _gaussian(X, rng, P[X])
     P[X] = drawn - n[X].dot(drawn) * n[X]
@@ -181,7 +199,7 @@ class OfSphere(OfNumbers):
     """Real vectors of length 1: O(n) models. Momenta are tangent, and the field moves along great circles. S. Duane, A. Kennedy, B. Pendleton and D. Roweth,
     Phys. Lett. B 195 (1987) 216, with the geodesic flow of S. Byrne and M. Girolami, Scand. J. Statist. 40 (2013) 825, arXiv:1301.6064."""
 
-    draw, move, tangent = _draw_tangents, _move_on_sphere, _make_tangent
+    draw, move, directions, tangent = _draw_tangents, _move_on_sphere, _draw_directions, _make_tangent
 
 
 OF_LINKS, OF_NUMBERS, OF_HERMITIAN, OF_ALGEBRA, OF_SPHERE = (

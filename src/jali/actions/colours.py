@@ -1,7 +1,6 @@
-"""Which links can be updated together: those of one direction that share no term of the action.
+"""Which variables of a field can be updated together: those that share no term of the action.
 
-Which displacements lie between two links of one direction in a term of the action is read from its gradient (`link_terms.py`). These displacements must lead from a
-colour to another one.
+Which displacements lie between two of them in a term of the action is read from the formula (`terms.py`). These displacements must lead from a colour to another one.
 
 Colours are c(x) = sum_d f_d(x_d) modulo their number, found by search: f_d is a table for each direction. Because
 coordinates are independent, two sites of one colour exist at a displacement if and only if zero is a sum of
@@ -32,18 +31,20 @@ def neighbours(ndim: int) -> frozenset[Displacement]:
     )
 
 
-def colours_apart(extents: tuple[int, ...], apart: frozenset[Displacement]) -> Iterable[Domain]:
+def colours_apart(
+    extents: tuple[int, ...], apart: frozenset[Displacement], variable: str = "variable"
+) -> Iterable[Domain]:
     """Sets of sites of which no two are apart by one of these displacements; that by nothing does not count.
 
     Where all are to next neighbours EVEN and ODD, on a lattice with odd extents three colours; else as few as are found. Raises LayoutError
-    where a displacement leads around the lattice to the site itself.
+    where a displacement leads around the lattice to the site itself; `variable` is what errors call what a site has.
     """
     ndim = len(extents)
     steps = frozenset(apart) - {(0,) * ndim}
     round_trips = [s for s in steps if all(a % n == 0 for a, n in zip(s, extents, strict=True))]
     if round_trips:
         raise LayoutError(
-            f"on the lattice {extents} a term of the action has one link twice, {max(round_trips)} apart: it is too small for this action"
+            f"on the lattice {extents} a term of the action has one {variable} twice, {max(round_trips)} apart: it is too small for this action"
         )
     if not steps:
         return (ALL,)
@@ -65,7 +66,7 @@ def _three_colours(extents: tuple[int, ...]) -> Colouring:
         numbers = [np.where((n % 2 == 1) & (c == n - 1), 2, c % 2) for c, n in zip(x, extents, strict=True)]
         return np.asarray(sum(numbers) % 3)
 
-    return Colouring(3, colour_of, "link colour")
+    return Colouring(3, colour_of, "colour")
 
 
 @functools.cache
@@ -81,7 +82,7 @@ def _searched_colours(extents: tuple[int, ...], apart: tuple[Displacement, ...])
     def colour_of(x: list[np.ndarray]) -> np.ndarray:
         return np.asarray(sum(row[c] for row, c in zip(rows, x, strict=True)) % colours)
 
-    return Colouring(colours, colour_of, "link colour")
+    return Colouring(colours, colour_of, "colour")
 
 
 def _tables(
@@ -168,16 +169,21 @@ def _candidates(n: int, colours: int, reach: int) -> list[Candidate]:
     A table goes in steps of two sizes, those of one size first or in turns: 0 1 2 3 in steps of 1, 0 1 0 1 2 with one
     step of 1 instead of -1. The differences are by displacement, as bits; the last site comes before the first one.
     """
+    if not reach:  # nothing must differ in this direction
+        return [((0,) * n, {0: 1})]
     found: dict[tuple[frozenset[int], ...], Table] = {}
+    # Other numbers of the one step than few, about half and nearly all differ from few in the lengths of long rows alone.
+    few, half = colours + 2 * reach, n // 2
+    numbers = sorted({*range(few), *range(half - few, half + few), *range(n - few, n + 1)} & {*range(n + 1)})
     for first, second in itertools.product(range(colours), repeat=2):
-        for many in range(n + 1):
+        for many in numbers:
             if (many * first + (n - many) * second) % colours:
                 continue
             pairs = min(many, n - many)
             apart = [first] * many + [second] * (n - many)
             in_turns = [first, second] * pairs + [first if many > pairs else second] * (n - 2 * pairs)
             for steps in (apart, in_turns):
-                table = tuple(sum(steps[:k]) % colours for k in range(n))
+                table = tuple(done % colours for done in itertools.accumulate(steps[:-1], initial=0))
                 ways = tuple(
                     frozenset((table[(k + s) % n] - table[k]) % colours for k in range(n))
                     for s in range(1, reach + 1)
