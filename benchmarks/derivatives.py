@@ -111,6 +111,9 @@ def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -
     def by_hand():
         force_by_hand(F, U, 1.0)
 
+    if lattice.gpu is not None:  # as in a flow or a trajectory: the host starts several kernels, or one graph
+        compare("Wilson force, by calls", force, by_hand, lattice, rounds, 1.10, repeat)
+        force, by_hand = (jali.graph(one, lattice).run for one in (force, by_hand))
     plain = compare("Wilson force", force, by_hand, lattice, rounds, 1.10, repeat)
     terms = LinkTerms.of_links(action, U)
     one = (F, U, lattice.directions[0], terms.force, terms.given)

@@ -13,6 +13,7 @@ from typing import Any
 from jali import graph_recorder, tape_recorder
 from jali.amounts import counted, size_text
 from jali.derivatives.records import Access, Record, members_like, size_of, whole_of
+from jali.derivatives.undone import Undone
 from jali.errors import ParameterError, TraceError
 from jali.lattice.field import Field, next_serial
 
@@ -24,8 +25,9 @@ PROBED = 3
 class Steps:
     """The loop of a tape."""
 
-    def __init__(self, tape: Any, n: int, where: str):
+    def __init__(self, tape: Any, n: int, where: str, undo: Callable[[int], Any] | None = None):
         self.tape, self.n, self.where = tape, n, where
+        self.undone = None if undo is None else Undone(self, undo)
         self.before: list[Record] = list(tape.records)
         self.after: list[Record] = []
         self.steps: list[list[Record]] = []
@@ -36,7 +38,7 @@ class Steps:
         self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
         self.first_inside = 0  # the number of the first field that is made in the loop
         self.state = "new"
-        self.mode = "all" if tape.memory is None else "probing"
+        self.mode = "undone" if self.undone else "all" if tape.memory is None else "probing"
         self.checkpoints: dict[int, set[Value]] = {}  # by steps: values that have been read since
         self.actions: Iterator[Any] | None = None
         self.action: Any = None
@@ -73,7 +75,7 @@ class Steps:
             if self.mode == "all":
                 return
             raise TraceError(
-                f"the loop of tape.steps({self.n}) ended after {counted(len(self.steps), 'step')}: under a limit of memory all are needed\n"
+                f"the loop of tape.steps({self.n}) ended after {counted(len(self.steps), 'step')}: under a limit of memory, and to be undone, all are needed\n"
                 f"  at {self.where}"
             )
 
@@ -98,7 +100,7 @@ class Steps:
             for serial, access in record.writes.items():
                 if serial >= self.first_inside and serial not in self.made_inside:
                     self.made_inside[serial] = record.where
-                    if self.mode == "some":
+                    if self.mode in ("some", "undone"):
                         self._refuse_made_inside(whole_of(access.one))
         elif self.state == "ended":
             self.after.append(record)
@@ -107,9 +109,11 @@ class Steps:
 
     def wants(self, value: Value) -> bool:
         """Whether a value that is about to be overwritten is kept."""
-        if self.mode != "some" or value in self.outside or value in self.deps:
+        if self.mode in ("all", "probing") or value in self.outside or value in self.deps:
             return True
         serial, number = value
+        if self.undone:
+            return self.undone.keeps(serial, number)
         return any(
             value in since and self.numbers[c].get(serial, 0) == number
             for c, since in self.checkpoints.items()
@@ -120,7 +124,7 @@ class Steps:
 
     def _refuse_made_inside(self, memory: Field) -> None:
         raise ParameterError(
-            f"{memory.name} is made inside of the loop of tape.steps: under a limit of memory the fields that a step writes are made before the "
+            f"{memory.name} is made inside of the loop of tape.steps: under a limit of memory, and to be undone, the fields that a step writes are made before the "
             f"loop\n  at {self.made_inside[memory.serial]}"
         )
 
@@ -178,6 +182,11 @@ class Steps:
         """The way back through what stands behind the loop, the loop, and what stands before it."""
         tape = self.tape
         pull(self.after, tape)
+        if self.undone:
+            self.replay = Replay(tape, self)
+            self.undone.backwards(pull)
+            pull(self.before, tape)
+            return
         if self.mode != "some":
             for step in reversed(self.steps):
                 pull(step, tape)
@@ -190,7 +199,7 @@ class Steps:
             if name == "Reverse":
                 for k in reversed(range(action.n0, action.n1)):
                     pull(self.steps[k], self.replay)
-                self._drop_deps()
+                self.drop_deps()
             elif name in ("Copy", "Move"):
                 self._restore(action.n)
                 if name == "Move":
@@ -202,7 +211,7 @@ class Steps:
     def _forward(self, action: Any) -> None:
         assert self.replay is not None
         if action.write_ics:
-            live = self._live(action.n0)
+            live = self.live(action.n0)
             self.checkpoints[action.n0] = live
             for value in live:
                 self.tape.keep_value(value, self.replay.primal(*value, self.where))
@@ -211,7 +220,7 @@ class Steps:
             for record in self.steps[k]:
                 self.replay.run(record, self.deps)
 
-    def _live(self, c: int) -> set[Value]:
+    def live(self, c: int) -> set[Value]:
         """The values at the beginning of a step that it or later ones read."""
         found = set()
         for serial in self.written:
@@ -226,7 +235,7 @@ class Steps:
 
     def _restore(self, c: int) -> None:
         assert self.replay is not None
-        for serial, number in self._live(c):
+        for serial, number in self.live(c):
             self.replay.hold(serial, number)
 
     def _drop_checkpoint(self, c: int) -> None:
@@ -235,7 +244,8 @@ class Steps:
             if not self.wants(value):
                 self.tape.drop_value(value)
 
-    def _drop_deps(self) -> None:
+    def drop_deps(self) -> None:
+        """The values that the way back through a step needed."""
         gone, self.deps = self.deps, set()
         for value in gone:
             if value in self.tape._kept and not self.wants(value):
@@ -289,8 +299,9 @@ class Replay:
             access: Access | None = record.reads.get(memory.serial)
             if memory.serial in self.steps.written:
                 found = self.field(memory.serial)
+            elif access is None:  # the call was given it, and has no use for it
+                return one
             else:
-                assert access is not None
                 found = self.tape.primal(memory.serial, access.number, record.where)
             return found if one.view_of is None else members_like(found, one)
 

@@ -118,11 +118,13 @@ class Tape:
 
     # ---- what is recorded --------------------------------------------------------------------------------
 
-    def steps(self, n: int) -> Iterator[int]:
+    def steps(self, n: int, undo: Callable[[int], Any] | None = None) -> Iterator[int]:
         """The numbers 0 to n - 1, for a loop whose steps may be computed again: `for k in tape.steps(1000): ...`.
 
-        What a step needs of those before is in fields. Without a limit of memory nothing is computed again. Raises ParameterError for a
-        limit that is too small for one step, TraceError for a second loop.
+        What a step needs of those before is in fields. Without a limit of memory nothing is computed again. With `undo`, a function that undoes
+        step k by calls of site functions and copies on the same fields, nothing is kept but the first and the last state: on the way back `undo(n - 1)` to `undo(0)` are called, which
+        work on fields of the tape's own and leave the user's as they are. Values that are undone differ by rounding from those that were there.
+        Raises ParameterError for a limit that is too small for one step, TraceError for a second loop, and on the way back for an `undo` that is not the inverse of the steps.
         """
         if self._state != "recording":
             raise TraceError(
@@ -132,7 +134,11 @@ class Tape:
             raise TraceError(f"a tape has one loop of steps\n  at {user_line(beyond_trace=True)}")
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise ParameterError(f"tape.steps takes a positive whole number of steps, not {value_shown(n)}")
-        self._steps = Steps(self, n, user_line(beyond_trace=True))
+        if undo is not None and not callable(undo):
+            raise ParameterError(
+                f"tape.steps: undo= is a function that undoes step k, not {value_shown(undo)}"
+            )
+        self._steps = Steps(self, n, user_line(beyond_trace=True), undo)
         return self._steps.run()
 
     def call(
@@ -436,6 +442,11 @@ class Tape:
                 f"the tape would keep {size_text(now)} of overwritten values, and memory= allows {size_text(self.memory)}: {hint}\n"
                 f"  at {user_line(beyond_trace=True)}"
             )
+
+    def has(self, serial: int, number: int) -> bool:
+        """Whether a value is kept or still there."""
+        value = (serial, number)
+        return value in self._kept or (self._numbers[serial] == number and value not in self._lost)
 
     def primal(self, serial: int, number: int, where: str) -> Field:
         """The field that holds a value now. Raises TraceError where it is gone."""
