@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Complex, Field, Lattice, Real, TraceError, Vector
+from jali.errors import ParameterError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField, ape_smear, hyp_smear, stout_smear, wilson_action
 
@@ -52,8 +55,10 @@ def misfit(speed: Field, steps: Any, seed: int = 2) -> Any:
     return total + 0.5 * speed.lattice.sum(half_norm2, a)
 
 
-def gradient_of_misfit(speed: Field, steps: int, memory: float | None = None) -> tuple[np.ndarray, Any]:
-    with jali.Tape(speed, memory=memory) as tape:
+def gradient_of_misfit(
+    speed: Field, steps: int, memory: float | None = None, disk: Path | None = None
+) -> tuple[np.ndarray, Any]:
+    with jali.Tape(speed, memory=memory, disk=disk) as tape:
         total = misfit(speed, tape.steps(steps))
     (g,) = tape.gradient(total)
     return g[...], tape
@@ -95,11 +100,61 @@ def test_what_is_computed_again_gives_the_same_bits_in_less_memory(parts: int) -
 
 
 @with_schedules
-def test_ranks_give_the_same_bits() -> None:
+def test_checkpoints_on_disk_give_the_same_bits_in_less_memory(tmp_path: Path) -> None:
+    speed = speed_on(Lattice(6, 5))
+    kept, whole = gradient_of_misfit(speed, 60)
+    memory = 0.1 * whole.peak
+    again, tape = gradient_of_misfit(speed, 60, memory, tmp_path)
+    assert np.array_equal(kept, again)
+    assert 0 < tape.peak <= memory
+    with jali.Tape(speed, memory=memory, disk=tmp_path) as unused:
+        misfit(speed, unused.steps(60))
+    (folder,) = tmp_path.iterdir()
+    assert len(list(folder.iterdir())) > 40  # nearly all steps have one
+    del unused
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+@with_schedules
+def test_a_disk_helps_where_memory_has_room_for_no_checkpoint(tmp_path: Path) -> None:
+    speed = speed_on(Lattice(6, 5))
+    kept, whole = gradient_of_misfit(speed, 20)
+
+    def refuses(memory: float) -> bool:
+        try:
+            gradient_of_misfit(speed, 20, memory)
+        except ParameterError as error:
+            return "a step needs" in str(error)
+        return False
+
+    few = whole.peak / 20
+    memory = max(m for m in np.arange(0.5, 10, 0.5) * few if refuses(m))
+    again, tape = gradient_of_misfit(speed, 20, memory, tmp_path)
+    assert np.array_equal(kept, again)
+    assert tape.peak <= memory
+    with pytest.raises(ParameterError, match="memory= allows"):
+        gradient_of_misfit(speed, 20, few / 2, tmp_path)
+
+
+def test_a_disk_that_is_none_is_refused(tmp_path: Path) -> None:
+    speed = speed_on(Lattice(6, 5))
+    with pytest.raises(ParameterError, match="give that too"):
+        jali.Tape(speed, disk=tmp_path)
+    with pytest.raises(ParameterError, match="a folder that exists"):
+        jali.Tape(speed, memory=1e6, disk=tmp_path / "none")
+    with pytest.raises(ParameterError, match="disk= is a folder, not 3"):
+        jali.Tape(speed, memory=1e6, disk=3)
+
+
+@with_schedules
+def test_ranks_give_the_same_bits(tmp_path: Path) -> None:
     def run() -> tuple[np.ndarray, np.ndarray]:
         speed = speed_on(Lattice(8, 6))
         kept, whole = gradient_of_misfit(speed, 30)
         again, _ = gradient_of_misfit(speed, 30, memory=whole.peak / 4)
+        on_disk, _ = gradient_of_misfit(speed, 30, whole.peak / 4, tmp_path)
+        assert np.array_equal(again, on_disk)
         return kept, again
 
     alone = run()

@@ -197,7 +197,7 @@ MAY_IMPORT = {
     "lattice": BELOW
     | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "philox", "vectors"},
     JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
-    "derivatives": BELOW | {JALI, "array_namespaces", "arrays", "codegen", "graph_recorder", "lattice"},
+    "derivatives": BELOW | {JALI, "array_namespaces", "arrays", "codegen", "graph_recorder", "io", "lattice"},
     "fermions": BELOW | {JALI, "codegen", "derivatives", "lattice"},
     "actions": BELOW | {JALI, "codegen", "derivatives", "graph_recorder", "lattice"},
     "gauge": BELOW

@@ -40,6 +40,7 @@ class Steps:
         self.state = "new"
         self.mode = "undone" if self.undone else "all" if tape.memory is None else "probing"
         self.checkpoints: dict[int, set[Value]] = {}  # by steps: values that have been read since
+        self.on_disk: set[int] = set()  # those of them that go to files
         self.actions: Iterator[Any] | None = None
         self.action: Any = None
         self.deps: set[Value] = set()  # what the way back through the step under way needs
@@ -111,13 +112,23 @@ class Steps:
         """Whether a value that is about to be overwritten is kept."""
         if self.mode in ("all", "probing") or value in self.outside or value in self.deps:
             return True
-        serial, number = value
         if self.undone:
-            return self.undone.keeps(serial, number)
-        return any(
-            value in since and self.numbers[c].get(serial, 0) == number
+            return self.undone.keeps(*value)
+        return bool(self._checkpoints_with(value))
+
+    def _checkpoints_with(self, value: Value) -> set[int]:
+        serial, number = value
+        return {
+            c
             for c, since in self.checkpoints.items()
-        )
+            if value in since and self.numbers[c].get(serial, 0) == number
+        }
+
+    def is_for_disk(self, value: Value) -> bool:
+        """Whether all that keeps a value are checkpoints in files."""
+        if self.mode != "some" or value in self.outside or value in self.deps:
+            return False
+        return self._checkpoints_with(value) <= self.on_disk
 
     def _is_last(self) -> bool:
         return self.mode == "some" and len(self.steps) == self.n
@@ -146,7 +157,7 @@ class Steps:
         apart = {serial for serial, number in self.outside if serial in self.written}
         rest = 2 * replay + sum(size(tape._fields[serial]) for serial in (*inside, *apart))
         count = int((tape.memory - rest) // snapshot) if snapshot else self.n - 1
-        if count < 1:
+        if count < (1 if tape.folder is None else 0):
             raise ParameterError(
                 f"memory= allows {size_text(tape.memory)}, and a step needs {size_text(rest + snapshot)}: {size_text(snapshot)} for what it begins "
                 f"with, {size_text(rest)} to be run again\n  at {self.where}"
@@ -154,7 +165,9 @@ class Steps:
         for serial in self.made_inside:
             self._refuse_made_inside(tape._fields[serial])
         self.mode = "some"
-        self.actions = iter(_schedule(self.n, min(count, self.n - 1)))
+        in_memory = min(count, self.n - 1)
+        on_disk = 0 if tape.folder is None else self.n - 1 - in_memory
+        self.actions = iter(_schedule(self.n, in_memory, on_disk))
         found = self.checkpoints
         self.checkpoints = {}
         self.action = next(self.actions)
@@ -165,10 +178,20 @@ class Steps:
         for value in list(tape._kept):
             if not self.wants(value):
                 tape.drop_value(value)
+            elif self.on_disk:
+                tape.move_to_disk(value)
 
     def _checkpoint(self, action: Any, found: dict[int, set[Value]]) -> None:
         if action.write_ics:
             self.checkpoints[action.n0] = found.get(action.n0, set())
+            self._note_place(action)
+
+    def _note_place(self, action: Any) -> None:
+        """A checkpoint that has been taken is in memory or in files."""
+        if action.storage.name == "DISK":
+            self.on_disk.add(action.n0)
+        else:
+            self.on_disk.discard(action.n0)
 
     def _next_action(self, k: int) -> None:
         assert self.actions is not None
@@ -213,6 +236,7 @@ class Steps:
         if action.write_ics:
             live = self.live(action.n0)
             self.checkpoints[action.n0] = live
+            self._note_place(action)
             for value in live:
                 self.tape.keep_value(value, self.replay.primal(*value, self.where))
         for k in range(action.n0, action.n1):
@@ -311,11 +335,11 @@ class Replay:
             self.numbers[serial] = access.number
 
 
-def _schedule(n: int, snapshots: int) -> Any:
+def _schedule(n: int, in_memory: int, on_disk: int) -> Any:
     try:
         from checkpoint_schedules import MultistageCheckpointSchedule
     except ImportError as error:
         raise ParameterError(
             "loops under a limit of memory take their schedule from the library checkpoint-schedules: pip install checkpoint-schedules"
         ) from error
-    return MultistageCheckpointSchedule(n, snapshots, 0)
+    return MultistageCheckpointSchedule(n, in_memory, on_disk)

@@ -7,6 +7,7 @@ those of the library checkpoint_schedules. Cotangents are spread over ranks as t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from jali.amounts import size_text
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.types import Algebra
 from jali.derivatives.functions import is_group
+from jali.derivatives.on_disk import Folder, Stored
 from jali.derivatives.records import (
     Access,
     CallRecord,
@@ -59,11 +61,12 @@ class Tape:
     Python, is constant. Sums over recorded values are `Total`s: numbers with a history.
 
     `memory`, a number of bytes, limits what the tape keeps of overwritten values on each rank, with which loops of
-    `steps` do. Cotangents are not counted: there is one for each field that the derivative passes. Raises ParameterError for impossible
+    `steps` do. Cotangents are not counted: there is one for each field that the derivative passes. `disk`, a folder, takes the values at the beginning of steps that are beyond
+    this limit, so that less is computed again; its files go with the tape. Raises ParameterError for impossible
     arguments.
     """
 
-    def __init__(self, *of: Any, memory: float | None = None):
+    def __init__(self, *of: Any, memory: float | None = None, disk: str | os.PathLike[str] | None = None):
         self._of = of
         self._groups = [_fields_of(one) for one in of]
         watched = [one for group in self._groups for one in group]
@@ -79,13 +82,16 @@ class Tape:
                     f"{one.name} is a view of members: a tape is for the field that has the batch"
                 )
         self.memory = None if memory is None else _bytes(memory)
+        if disk is not None and memory is None:
+            raise ParameterError("disk= takes what is beyond memory=, a number of bytes: give that too")
+        self.folder = None if disk is None else Folder(disk)
         self._watched = {one.serial: one for one in watched}
         self._fields: dict[int, Field] = dict(self._watched)
         self._numbers: dict[int, int] = dict.fromkeys(self._watched, 0)
         self._versions: dict[int, Any] = {}
         self._active: set[Value] = {(serial, 0) for serial in self._watched}
         self._read: set[Value] = set()  # by something whose derivative wants it
-        self._kept: dict[Value, Field] = {}
+        self._kept: dict[Value, Field | Stored] = {}
         self._pool = Pool()
         self._staging: dict[int, Field] = {}  # where kept values are read, so that calls meet the same fields
         self._lost: set[Value] = set()
@@ -412,6 +418,9 @@ class Tape:
         """Keeps a value that a field holds now."""
         if value in self._kept:
             return
+        if self.folder is not None and self._steps is not None and self._steps.is_for_disk(value):
+            self._kept[value] = self.folder.write(holds)
+            return
         copy = self._pool.take(holds, name=f"kept of {holds.name}")
         copy.assign(holds)
         self._kept[value] = copy
@@ -421,9 +430,20 @@ class Tape:
     def drop_value(self, value: Value) -> None:
         """A value that is not needed any more."""
         gone = self._kept.pop(value, None)
-        if gone is not None:
+        if isinstance(gone, Stored):
+            gone.remove()
+        elif gone is not None:
             self._size -= size_of(gone)
             self._pool.give(gone)
+
+    def move_to_disk(self, value: Value) -> None:
+        """A value that is kept, if it is for the disk."""
+        kept = self._kept[value]
+        if isinstance(kept, Field) and self._steps is not None and self._steps.is_for_disk(value):
+            assert self.folder is not None
+            stored = self.folder.write(kept)
+            self.drop_value(value)
+            self._kept[value] = stored
 
     def _bytes_kept(self) -> int:
         return self._size
@@ -454,8 +474,10 @@ class Tape:
         kept = self._kept.get(value)
         if kept is not None:
             if serial not in self._staging:
-                self._staging[serial] = self._pool.take(kept, name=f"earlier {self._fields[serial].name}")
-            return self._staging[serial].assign(kept)
+                memory = self._fields[serial]
+                self._staging[serial] = self._pool.take(memory, name=f"earlier {memory.name}")
+            staging = self._staging[serial]
+            return kept.read_into(staging) if isinstance(kept, Stored) else staging.assign(kept)
         memory = self._fields[serial]
         if self._numbers[serial] == number and not self._changed(serial) and value not in self._lost:
             return memory
@@ -508,6 +530,8 @@ class Tape:
             for given, group in zip(self._of, self._groups, strict=True)
         ]
         self._kept.clear()
+        if self.folder is not None:
+            self.folder.close()
         self.records.clear()
         return results
 
