@@ -40,7 +40,8 @@ def test_an_iteration_moves_its_compulsory_bytes_and_has_the_operators_fraction(
     )
     assert (name, int(least)) == ("float64", 6912)  # 20 spinors of 192 bytes, 32 links of 96
     expected = 128 * 6912 / float(us) / float(rate) / 1e3
-    assert float(share) == pytest.approx(100 * expected, rel=0.02)
+    rounding = 0.05 / float(rate) + 0.05 / float(us)  # of printed numbers: a busy machine copies slowly
+    assert float(share) == pytest.approx(100 * expected, rel=0.01 + rounding)
     ((us, alone, share),) = lines(
         r"core 4\^4 float64 +iteration +(\d+\.\d) us, operator +(\d+\.\d) us: (\d+\.\d)% of the operator's fraction, aim 85 %",
         text,
