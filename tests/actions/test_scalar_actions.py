@@ -10,6 +10,7 @@ import pytest
 import jali
 from jali import Complex, Field, Lattice, LayoutError, Real, Vector
 from jali.actions import phi4_action, portal_action, scalar_means, sigma_action
+from jali.errors import ParameterError
 from jali.gauge import SU, Algebra, GaugeField, adjoint_higgs_action, higgs_action, higgs_means, wilson_action
 from jali.hmc import HMC, Monomial
 from jali.hmc.checks import check_simulation
@@ -156,3 +157,36 @@ def test_charged_fields_of_u1_are_checked_where_their_representation_is_given() 
         check_simulation(hmc, **quiet, representations={"phi": "adjoint"})
     with pytest.raises(jali.ParameterError, match="representations= names 'chi'"):
         check_simulation(hmc, **quiet, representations={"chi": "neutral"})
+
+
+@pytest.mark.parametrize("wrong", ["x", None, [1.0], np.array([0.1, 0.2]), True, 10**400, float("nan"), 1j])
+def test_couplings_that_are_no_numbers_are_refused(wrong: Any) -> None:
+    for make in (
+        lambda: phi4_action(wrong, 1.0),
+        lambda: higgs_action(0.1, wrong),
+        lambda: adjoint_higgs_action(wrong, 1.0),
+        lambda: portal_action(wrong),
+        lambda: sigma_action(wrong),
+        lambda: wilson_action(wrong),
+    ):
+        with pytest.raises(ParameterError, match="is a finite number, not"):
+            make()
+
+
+def test_what_is_not_bounded_below_is_refused() -> None:
+    for make in (phi4_action, higgs_action, adjoint_higgs_action):
+        with pytest.raises(ParameterError, match="not bounded below"):
+            make(0.1, -1e-3)
+
+
+def test_an_action_without_links_of_a_charged_field_is_found() -> None:
+    U = GaugeField(Lattice(*EXTENTS), SU(2)).hot_start(seed=1)
+    phi = random(Vector(2), 3, U.lattice)
+    hopping = phi4_action(0.1, 0.0)
+    charged = HMC({"U": U, "phi": phi}, [wilson_action(1.0), higgs_action(0.1, 1.0), hopping], seed=1)
+    with pytest.raises(ParameterError, match="not gauge-invariant"):
+        check_simulation(charged, reversibility=False)
+    neutral = HMC({"U": U, "phi": phi}, [wilson_action(1.0), hopping], seed=1)
+    assert len(check_simulation(neutral, reversibility=False)) == 3
+    with pytest.raises(ParameterError, match="not gauge-invariant"):
+        check_simulation(neutral, reversibility=False, representations={"phi": "fundamental"})

@@ -339,7 +339,7 @@ def test_the_memory_of_scalars_is_counted(written: Any, capsys: pytest.CaptureFi
     ("change", "message"),
     [
         (('name = "h"\n', ""), 'name is missing; for example name = "phi"'),
-        (('name = "h"', 'name = "U"'), "name is that of a variable, such as phi, and neither U, the links, nor X, the site; not 'U'"),
+        (('name = "h"', 'name = "U"'), "name is up to 40 letters from a to z, digits and _, such as phi, no word of Python's, and neither U, the links, nor X, the site; not 'U'"),
         (('name = "h"', 'name = "a-b"'), "not 'a-b'"),
         (('name = "h"', 'name = "lambda"'), "not 'lambda'"),
         (('name = "h"', 'name = "s"'), "scalars has 2 scalars called s; names differ"),
@@ -383,6 +383,16 @@ def test_scalars_without_terms_names_of_couplings_and_adjoint_fields_of_u1_are_r
     assert "phi4: it takes 1 scalar, and [[hmc.scalars]] has none" in complaint(no_scalars)
     with_names = no_scalars.replace("lam = 0}", 'lam = 0, scalars = "phi"}')
     assert 'names the scalar "phi"; [[hmc.scalars]] has none' in complaint(with_names)
+    unstable = complaint(FREE.replace("kappa = 0.15", "kappa = -0.25"))
+    assert (
+        "is not bounded below: with lam = 0 in 2 directions kappa is between -1/4 and 1/4, not -0.25"
+        in unstable
+    )
+    negative = complaint(FREE.replace("lam = 0}", "lam = -1}"))
+    assert "lam of phi4_action is 0 or more, not -1" in negative
+    flat = complaint(HIGGS[: HIGGS.index('action = "phi4"')] + HIGGS[HIGGS.index('action = "portal"') :])
+    assert "has s in terms of two scalars alone, whose weight has no finite integral" in flat
+    assert '{action = "phi4", scalars = ["s"], ...}' in flat
     assert "a scalar is a table" in complaint(FREE.replace('{name = "phi", kind = "real"}', "3"))
 
 

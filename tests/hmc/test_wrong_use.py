@@ -9,6 +9,7 @@ import pytest
 
 import jali
 from jali import Field, Lattice, Real, Vector
+from jali.actions import phi4_action, portal_action
 from jali.errors import ParameterError
 from jali.hmc import HMC, Level, Monomial
 
@@ -120,3 +121,23 @@ def test_a_trajectory_that_overflows_is_rejected() -> None:
     assert not np.isfinite(t.dH)
     assert not t.accepted
     assert np.all(phi[...] == 6.0)
+
+
+def test_one_field_under_two_names_is_refused() -> None:
+    phi = Field(Lattice(4, 4), Real())
+    phi[...] = 1.0
+    with pytest.raises(ParameterError, match="phi and chi are the same field"):
+        HMC({"phi": phi, "chi": phi}, [phi4_action(0.1, 1.0), portal_action(0.1)], seed=1)
+
+
+def test_a_simulation_that_runs_away_ends() -> None:
+    @jali.action
+    def hill(X: Any, phi: Any, *, height: Any) -> Any:
+        return phi[X] ** 2 - height * phi[X] ** 4
+
+    phi = Field(Lattice(4, 4), Real())
+    phi[...] = 2.0
+    hmc = HMC({"phi": phi}, hill(height=1.0), seed=1, tau=2.0, accept_always=20)
+    with pytest.raises(ParameterError, match="the last 8 trajectories is no number"):
+        list(hmc.run(30))
+    assert np.isfinite(phi[...]).all()

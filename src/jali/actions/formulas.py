@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -199,7 +200,7 @@ def renamed_formula(formula: ActionFormula, fields: tuple[str, ...]) -> ActionFo
     site, *rest = inspect.signature(formula.function).parameters.values()
     for name in fields:
         taken = name == site.name or name in formula.couplings or fields.count(name) > 1
-        if taken or not name.isidentifier() or keyword.iskeyword(name):
+        if taken or not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name):
             raise ParameterError(
                 f"{formula.function.__name__} cannot have a field called {value_shown(name)}: fields have names of Python, other ones than "
                 f"{_listed([site.name, *formula.couplings])}, and each its own"
@@ -257,14 +258,19 @@ def lets_see(watched: Any) -> None:
     """Nothing: a closure that mentions functions of users lets traces find them, and what they see."""
 
 
+def finite_number(name: str, value: Any) -> float:
+    """A coupling. Raises ParameterError for what is no finite number."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # an integer beyond floats
+            if math.isfinite(value):
+                return float(value)
+    raise ParameterError(f"{name} is a finite number, not {value_shown(value)}")
+
+
 def _coupling(formula: ActionFormula, name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, numbers.Number):
         return value
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ParameterError(
-            f"{formula.function.__name__}: {name} is a finite number, not {value_shown(value)}"
-        )
-    return float(value)
+    return finite_number(f"{formula.function.__name__}: {name}", value)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def checked_scalar(given: Any) -> dict[str, Any]:
     good = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,39}", name)
     if not good or keyword.iskeyword(name) or name in (GAUGE_FIELD, "X"):
         raise ValueError(
-            f"name is that of a variable, such as phi, and neither {GAUGE_FIELD}, the links, nor X, the site; not {value_shown(name)}"
+            f"name is up to 40 letters from a to z, digits and _, such as phi, no word of Python's, and neither {GAUGE_FIELD}, the links, nor X, the site; not {value_shown(name)}"
         )
     kind = _checked_kind(name, rest.pop("kind", None))
     mass = number(f"mass of {name}", rest.pop("mass", 1.0))

@@ -552,7 +552,7 @@ def _inconsistencies_of_hmc(parameters: RunParameters) -> list[tuple[str, str]]:
                     )
                 )
     if not problems:
-        problems += problems_of_scalars(hmc.terms, hmc.scalars)
+        problems += problems_of_scalars(hmc.terms, hmc.scalars, len(parameters.lattice.extents))
     levels = len(hmc.steps)
     if len(hmc.integrator) not in (1, levels):
         problems.append(

@@ -193,17 +193,30 @@ def _better(kind: str, count: int) -> str:
 
 
 def problems_of_scalars(
-    terms: Sequence[Mapping[str, Any]], scalars: Sequence[Mapping[str, Any]]
+    terms: Sequence[Mapping[str, Any]], scalars: Sequence[Mapping[str, Any]], ndim: int
 ) -> list[tuple[str, str]]:
     """What is wrong with terms and scalars together: pairs of the key to blame and the complaint."""
-    problems, used = [], set()
+    problems, used, bounded = [], set(), set()
     for k, term in enumerate(terms):
         try:
-            used |= set(scalars_of(term, scalars))
+            names = set(scalars_of(term, scalars))
+            used |= names
+            bounded |= names if len(names) == 1 else set()
+            if len(names) == 1 and sum(names <= set(one.get("scalars", ())) for one in terms) <= 1:
+                _refuse_unstable(term, ndim)
         except ValueError as error:
             problems.append(
                 ("hmc.terms", f"is wrong in entry {k + 1}, {term['name'] or term['action']}: it {error}")
             )
+    alone = [one["name"] for one in scalars if one["name"] in used - bounded]
+    if alone and not problems:
+        problems.append(
+            (
+                "hmc.terms",
+                f"has {alone[0]} in terms of two scalars alone, whose weight has no finite integral. Add a term of its own, such as "
+                f'{{action = "{_action_for(scalars, alone[0])}", scalars = ["{alone[0]}"], ...}}',
+            )
+        )
     unused = [one["name"] for one in scalars if one["name"] not in used]
     if unused and not problems:
         problems.append(
@@ -214,6 +227,15 @@ def problems_of_scalars(
             )
         )
     return problems
+
+
+def _refuse_unstable(term: Mapping[str, Any], ndim: int) -> None:
+    """Raises ValueError for a free scalar whose constant mode, or staggered one, has a negative square in the action."""
+    kappa = term.get("kappa")
+    if kappa is not None and term.get("lam") == 0 and 2 * ndim * abs(kappa) >= 1:
+        raise ValueError(
+            f"is not bounded below: with lam = 0 in {ndim} directions kappa is between -1/{2 * ndim} and 1/{2 * ndim}, not {kappa:g}"
+        )
 
 
 def _action_for(scalars: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jali
-from jali.actions.formulas import SiteAction
+from jali.actions.formulas import SiteAction, finite_number
 from jali.actions.protocol import Action
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -168,7 +168,7 @@ def loop_action(
             f"loop_action takes one weight for each loop: {len(paths)} loops, {len(given)} weights"
         )
     for number in (beta, *given):
-        _check("a coupling of loop_action", number)
+        finite_number("a coupling of loop_action", number)
     return LoopAction(beta, given, loops_of(paths, oriented))
 
 
@@ -188,11 +188,6 @@ def _checked_loop(loop: Any) -> Path:
     return path
 
 
-def _check(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not (isinstance(value, numbers.Real) and math.isfinite(value)):
-        raise ParameterError(f"{name} is a finite number, not {value_shown(value)}")
-
-
 _PLAQUETTES = loops_of((PLAQUETTE,))
 _WITH_RECTANGLES = loops_of((PLAQUETTE, RECTANGLE))
 _BY_TIME = loops_of((PLAQUETTE, RECTANGLE), True, True)
@@ -204,7 +199,7 @@ def wilson_action(beta: float) -> LoopAction:
     """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974)
     2445.
     """
-    _check("beta", beta)
+    finite_number("beta", beta)
     return LoopAction(beta, (1.0,), _PLAQUETTES)
 
 
@@ -213,8 +208,8 @@ def rectangle_action(beta: float, c1: float) -> LoopAction:
 
     P. Weisz, Nucl. Phys. B 212 (1983) 1. `symanzik_action`, `iwasaki_action` and `dbw2_action` name a c1.
     """
-    _check("beta", beta)
-    _check("c1", c1)
+    finite_number("beta", beta)
+    finite_number("c1", c1)
     return LoopAction(beta, (1.0 - 8.0 * c1, c1), _WITH_RECTANGLES)
 
 
@@ -244,7 +239,7 @@ def tadpole_symanzik_action(beta: float, u0: float, n_f: int = 0, quarks: str = 
     hep-lat/9507010; Z. Hao et al., Phys. Rev. D 76 (2007) 034507, arXiv:0705.4660; A. Hart et al., Phys. Rev. D 79 (2009) 074008, arXiv:0812.0503. Raises ParameterError for a
     u0 outside 0 .. 1 and unknown quarks.
     """
-    _check("beta", beta)
+    finite_number("beta", beta)
     if quarks not in _ONE_LOOP_OF_QUARKS or isinstance(n_f, bool) or not isinstance(n_f, int) or n_f < 0:
         raise ParameterError(
             f"n_f is a number of flavours from 0, and quarks one of {', '.join(_ONE_LOOP_OF_QUARKS)}; not {value_shown(n_f)} and {value_shown(quarks)}"
@@ -268,7 +263,7 @@ def anisotropic_action(beta: float, xi: float, c1: float = 0.0) -> LoopAction:
     in `rectangle_action`. G. Burgers, F. Karsch, A. Nakamura and I. Stamatescu, Nucl. Phys. B 304 (1988) 587. Raises ParameterError for an xi that is not positive.
     """
     for name, number in (("beta", beta), ("xi", xi), ("c1", c1)):
-        _check(name, number)
+        finite_number(name, number)
     if not xi > 0:
         raise ParameterError(f"the anisotropy xi is positive, not {value_shown(xi)}")
     by_time = (1.0 / xi, xi)
@@ -298,7 +293,7 @@ def clover_energy_action(coupling: float) -> SiteAction:
     `wilson_action(beta)`. Fields of the shortest wavelengths are nearly free of it. On open boundaries the slices at the ends add nothing. It is quadratic in a link: for HMC and
     Metropolis, in two and more dimensions. Raises ParameterError for a coupling that is not finite.
     """
-    _check("coupling", coupling)
+    finite_number("coupling", coupling)
     return clover_energy(coupling)
 
 
@@ -309,7 +304,7 @@ def charge_action(theta: float) -> SiteAction:
     119, arXiv:1109.6815. Of rough links Q is renormalised; smearing reduces that, `charge_action(theta).on(lambda U: stout_smear(U, 0.1, 4))`, for HMC. As it stands it is linear in every link, so heat bath
     and overrelaxation take it. On open boundaries the slices at the ends add nothing. Raises ParameterError for a theta that is not finite and, where it is used, LayoutError for other than four dimensions.
     """
-    _check("theta", theta)
+    finite_number("theta", theta)
     return clover_charge(theta)
 
 

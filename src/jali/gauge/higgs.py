@@ -9,7 +9,7 @@ from typing import Any
 
 import jali
 from jali.actions.formulas import SiteAction
-from jali.actions.scalars import ScalarMeans, means_of_sums, quartic
+from jali.actions.scalars import ScalarMeans, couplings_of_quartic, means_of_sums, quartic, refuse_batch
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
 from jali.lattice.base import no_field
@@ -45,7 +45,7 @@ def higgs_action(kappa: float, lam: float) -> SiteAction:
     In other papers an SU(2) doublet is a matrix with |phi|^2 = (1/2) tr varphi^dagger varphi, of which the hopping term is -kappa tr varphi(x)^dagger U_mu(x) varphi(x+mu): Z. Fodor, J. Hein, K. Jansen,
     A. Jaster and I. Montvay, Nucl. Phys. B 439 (1995) 147, hep-lat/9409017. `examples/su2_higgs.py` has that of length 1, whose kappa is the same.
     """
-    return higgs(kappa, lam)
+    return higgs(*couplings_of_quartic("higgs_action", kappa, lam))
 
 
 def adjoint_higgs_action(kappa: float, lam: float) -> SiteAction:
@@ -54,7 +54,7 @@ def adjoint_higgs_action(kappa: float, lam: float) -> SiteAction:
 
     Papers with Hermitian fields Phi = phi^a lambda_a / 2 write 2 tr Phi^2 for |phi|^2. R. Brower, D. Kessler, T. Schalk, H. Levine and M. Nauenberg, Phys. Rev. D 25 (1982) 3319.
     """
-    return adjoint_higgs(kappa, lam)
+    return adjoint_higgs(*couplings_of_quartic("adjoint_higgs_action", kappa, lam))
 
 
 @jali.site_function
@@ -80,6 +80,7 @@ def higgs_means(U: GaugeField, phi: Field) -> ScalarMeans:
     """
     if not isinstance(phi, Field):
         raise LayoutError(f"higgs_means takes links and a field, not {no_field(phi)}")
+    refuse_batch("higgs_means", phi)
     element, n = phi.element, U.n
     if element.codec == "algebra" and element.type.shape == (n, n):
         return means_of_sums(phi, phi.lattice.sum(_adjoint_sums, U, phi))

@@ -120,13 +120,15 @@ def _check_invariance(
 ) -> list[Check]:
     action = kicks.monomial.action
     fields = {name: hmc.fields[name] for name in action.fields}
-    links = [one for one in fields.values() if isinstance(one, GaugeField)]
+    links = [one for one in hmc.fields.values() if isinstance(one, GaugeField)]
+    charged = _seen_with_links(hmc) | representations.keys()
     rotations = {
         name: _rotation(name, one, links[0].n, representations)
         for name, one in fields.items()
-        if links and not isinstance(one, GaugeField)
+        if links and not isinstance(one, GaugeField) and name in charged
     }
-    if len(links) != 1 or _unknown in rotations.values():
+    own = [one for one in fields.values() if isinstance(one, GaugeField)]
+    if len(links) != 1 or _unknown in rotations.values() or not (own or rotations):
         return []
     (U,) = links
     g = GaugeField(U.lattice, U.group, precision=U.precision).hot_start(seed)[0]
@@ -135,7 +137,7 @@ def _check_invariance(
         copy = one.copy() if isinstance(one, GaugeField) else _copy(one)
         if isinstance(copy, GaugeField):
             copy.gauge_transform(g)
-        else:
+        elif name in rotations:
             rotations[name](copy, g)
         turned.append(copy)
     before, after = float(action.value(*fields.values())), float(action.value(*turned))
@@ -153,6 +155,16 @@ def _check_invariance(
             limits.invariance,
         )
     ]
+
+
+def _seen_with_links(hmc: HMC) -> set[str]:
+    """The fields of actions that have links, which turn with them; those of other actions alone may be neutral."""
+    found: set[str] = set()
+    for kicks in hmc._kicks:
+        names = kicks.monomial.action.fields
+        if any(isinstance(hmc.fields[name], GaugeField) for name in names):
+            found |= set(names)
+    return found
 
 
 def _unknown(phi: Any, g: Any) -> None:

@@ -125,6 +125,7 @@ class HMC:
         self.number = 0
         """Of trajectories so far; a simulation continues where this number and the fields are as they were."""
         self.lattice = _lattice_of(self.fields)
+        _refuse_one_field_twice(self.fields)
         for said, names in (("fixed", fixed), ("on_sphere", on_sphere)):
             if isinstance(names, str):
                 raise ParameterError(f"{said}= is a list of names, [{names!r}], not {names!r}")
@@ -157,7 +158,7 @@ class HMC:
         self._moved: dict[str, Any] = {}
         self._tau_now, self._tau_squared = self.lattice.scalar(tau), self.lattice.scalar(tau * tau)
         self._checked = False
-        self._rejected = 0
+        self._rejected = self._without_number = 0
 
     def __repr__(self) -> str:
         names = ", ".join(one.name for one in self.monomials)
@@ -334,6 +335,12 @@ class HMC:
             raise ParameterError(
                 f"H was not finite before trajectory {self.number + 1}: {dict(zip(('kinetic', *(m.name for m in self.monomials)), _read(before), strict=True))}. The action is not "
                 "bounded below, or fields have been set to what is no number"
+            )
+        self._without_number = 0 if math.isfinite(dH) else self._without_number + 1
+        if self._without_number == MANY_REJECTED:
+            self._restore()
+            raise ParameterError(
+                f"dH of the last {MANY_REJECTED} trajectories is no number: the fields run away. The action is not bounded below, or steps are too large"
             )
         uniform, _ = self._uniforms("accept")
         forced = self.number < self.accept_always
@@ -551,6 +558,18 @@ def _lattice_of(fields: Mapping[str, Any]) -> Lattice:
         found = one.lattice
     assert found is not None
     return found
+
+
+def _refuse_one_field_twice(fields: Mapping[str, Any]) -> None:
+    """It would move twice, with two momenta."""
+    names: dict[int, str] = {}
+    for name, given in fields.items():
+        for one in listed(given):
+            memory = one if one.view_of is None else one.view_of
+            if names.setdefault(memory.serial, name) != name:
+                raise ParameterError(
+                    f"{names[memory.serial]} and {name} are the same field: each name of a simulation is another one's"
+                )
 
 
 def _with_names_of_their_own(monomials: list[Monomial]) -> list[Monomial]:
