@@ -64,6 +64,26 @@ def test_a_sum_has_fewer_products_and_the_same_value(name: str) -> None:
     assert products(factored, lattice, out[1], *fields) == most
 
 
+def test_sums_that_are_made_of_themselves_are_not_multiplied_out() -> None:
+    """Multiplied out, 40 steps of x <- x + x m would be more words than there are atoms, and 40 squares as many letters."""
+
+    @jali.site_function
+    def grow(X, x, m, total):
+        value = x[X]
+        for _ in range(40):
+            value = 0.5 * (value + value * m[X])
+        for _ in range(40):
+            value = 0.1 * (value * value)
+        for _ in range(1500):  # deeper than Python's recursion
+            value = value + m[X]
+        found = Value(without_common_factors(current_trace().builder, value.node))
+        total += found.trace().real
+
+    lattice = Lattice(2)
+    x, m = (Field(lattice, Matrix(2)) for _ in range(2))
+    assert products(grow, lattice, x, m) == 80
+
+
 @pytest.mark.parametrize(("action", "most"), [(wilson_action(6.0), 12), (iwasaki_action(2.6), 62)])
 def test_derived_staples_take_no_more_products_than_those_by_hand(action: Any, most: int) -> None:
     """The products of staples by hand."""

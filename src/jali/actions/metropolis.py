@@ -107,7 +107,8 @@ def _update(
 
 
 @jali.site_function
-def _off_sphere(X: Any, n: Any, high: Any) -> None:
+def off_sphere(X: Any, n: Any, high: Any) -> None:
+    """The largest difference of a length from 1."""
     high.max(abs(jali.sqrt(n[X].norm2()) - 1.0))
 
 
@@ -163,7 +164,7 @@ def metropolis_sweep(
 def _check_sphere(n: Field, width: float) -> None:
     if width > math.pi:
         raise ParameterError(f"width is the largest angle of a turn on the sphere, at most pi, not {width:g}")
-    off = n.lattice.reduce(_off_sphere, n)
+    off = n.lattice.reduce(off_sphere, n)
     if not off < OFF_SPHERE:
         raise ParameterError(
             f"on_sphere= is for vectors of length 1, and a length of {n.name} differs from 1 by {off:.3g}: divide by the lengths first"

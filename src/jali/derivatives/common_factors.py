@@ -16,6 +16,7 @@ from jali.codegen.language import arithmetic, matrices
 from jali.codegen.rewriting import reachable
 
 MOST_WORDS = 256
+MOST_LETTERS = 32
 
 
 @dataclass(frozen=True)
@@ -29,45 +30,78 @@ class _Word:
 
 def without_common_factors(nodes: Builder, total: Node) -> Node:
     """The sum with fewer products, where it has common factors; else itself."""
-    words = _words(nodes, total)
-    if not 1 < len(words) <= MOST_WORDS:
+    known: dict[int, list[_Word]] = {}
+    for node in _taken_apart(total):  # arguments first: long sums are no deep recursion
+        _words(nodes, node, known)
+    words = known[total.number]
+    if len(words) < 2:
         return total
     found = _sum_of(nodes, words)
     return found if _products(found) < _products(total) else total
+
+
+def _taken_apart(total: Node) -> list[Node]:
+    """The sums, products and adjoints that a value is made of, arguments first, and the letters in them."""
+    kinds = (
+        arithmetic.add,
+        arithmetic.sub,
+        arithmetic.neg,
+        arithmetic.mul,
+        matrices.matmul,
+        matrices.adjoint,
+    )
+    found: dict[int, Node] = {}
+    waiting = [(total, False)]
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            found[node.number] = node
+        elif node.number not in found:
+            waiting.append((node, True))
+            if any(kind.made(node) for kind in kinds):
+                waiting += [(one, False) for one in node.args if len(one.type.shape) == 2]
+    return list(found.values())
 
 
 def _products(root: Node) -> int:
     return sum(matrices.matmul.made(node) for node in reachable([root]))
 
 
-def _words(nodes: Builder, node: Node) -> list[_Word]:
-    """The words of a value: products of sums are multiplied out."""
-    minus, scale, rest = split_off_numbers(nodes, None, node)
-    is_difference = arithmetic.sub.made(rest)
-    if is_difference or arithmetic.add.made(rest):
-        first, second = (_words(nodes, one) for one in rest.args)
-        found = [*first, *(_times(nodes, word, is_difference, None) for word in second)]
-    elif matrices.matmul.made(rest):
-        operands = [
-            matrices.adjoint(nodes, one) if turned else one
-            for one, turned in zip(rest.args, rest.attrs, strict=True)
-        ]
-        left, right = (_words(nodes, one) for one in operands)
-        if len(left) * len(right) > MOST_WORDS:
-            left, right = ([_Word(False, None, (one,))] for one in operands)
-        found = [
-            replace(_times(nodes, a, b.minus, b.scale), letters=(*a.letters, *b.letters))
-            for a in left
-            for b in right
-        ]
-    elif matrices.adjoint.made(rest):
-        found = [
+def _words(nodes: Builder, node: Node, known: dict[int, list[_Word]]) -> list[_Word]:
+    """The words of a value: products of sums are multiplied out. A value with more or longer words than the limits is a letter of its own."""
+    if node.number not in known:
+        minus, scale, rest = split_off_numbers(nodes, None, node)
+        found = _words_of_operands(nodes, rest, known)
+        if not found or len(found) > MOST_WORDS or max(len(one.letters) for one in found) > MOST_LETTERS:
+            found = [_Word(False, None, (rest,))]
+        known[node.number] = [_times(nodes, word, minus, scale) for word in found]
+    return known[node.number]
+
+
+def _words_of_operands(nodes: Builder, node: Node, known: dict[int, list[_Word]]) -> list[_Word]:
+    """The words of a sum, a product or an adjoint, by those of what it is made of; none of another value."""
+    is_difference = arithmetic.sub.made(node)
+    if is_difference or arithmetic.add.made(node):
+        first, second = (_words(nodes, one, known) for one in node.args)
+        return [*first, *(_times(nodes, word, is_difference, None) for word in second)]
+    if matrices.adjoint.made(node):
+        return [
             replace(word, letters=tuple(matrices.adjoint(nodes, one) for one in reversed(word.letters)))
-            for word in _words(nodes, rest.args[0])
+            for word in _words(nodes, node.args[0], known)
         ]
-    else:
-        found = [_Word(False, None, (rest,))]
-    return [_times(nodes, word, minus, scale) for word in found]
+    if not matrices.matmul.made(node):
+        return []
+    left, right = (
+        _words(nodes, matrices.adjoint(nodes, one) if turned else one, known)
+        for one, turned in zip(node.args, node.attrs, strict=True)
+    )
+    if len(left) * len(right) > MOST_WORDS:
+        return []
+    return [
+        replace(_times(nodes, a, b.minus, b.scale), letters=(*a.letters, *b.letters))
+        for a in left
+        for b in right
+    ]
 
 
 def _times(nodes: Builder, word: _Word, minus: bool, scale: Node | None) -> _Word:

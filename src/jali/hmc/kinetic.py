@@ -11,10 +11,10 @@ from abc import ABC
 from typing import Any
 
 import jali
+from jali.actions.gaussian import gaussian_algebra, gaussian_numbers
 from jali.codegen.types import Algebra, Element
 from jali.derivatives.functions import is_group
 from jali.errors import ParameterError
-from jali.gauge.groups import gaussian_algebra
 from jali.gauge.open_edges import where_linked
 from jali.lattice.field import Field
 from jali.lattice.random import Random
@@ -101,28 +101,14 @@ class OfLinks(Kinetic):
         return Algebra(element.type.shape[0])
 
 
-def _gaussian(X: Any, rng: Any, like: Any, hermitian: bool = False) -> Any:
-    """A value like another one, of Gaussian numbers of variance 1; a Hermitian matrix with the density exp(-tr H^2 / 2)."""
-
-    def number() -> Any:
-        g = rng.gaussian(X)
-        return jali.complex(g, rng.gaussian(X)) if like.node.type.kind == "complex" else g
-
-    shape = like.shape
-    if len(shape) < 2:
-        return jali.vector([number() for _ in range(shape[0])]) if shape else number()
-    drawn = jali.matrix([[number() for _ in range(shape[1])] for _ in range(shape[0])])
-    return drawn.hermitian() if hermitian else drawn
-
-
 @jali.site_function
 def _draw_numbers(X: Any, P: Any, phi: Any, rng: Any, root: Any) -> None:
-    P[X] = root * _gaussian(X, rng, P[X])
+    P[X] = root * gaussian_numbers(X, rng, P[X])
 
 
 @jali.site_function
 def _draw_hermitian(X: Any, P: Any, phi: Any, rng: Any, root: Any) -> None:
-    P[X] = root * _gaussian(X, rng, P[X], hermitian=True)
+    P[X] = root * gaussian_numbers(X, rng, P[X]).hermitian()
 
 
 @jali.site_function
@@ -165,13 +151,13 @@ class OfAlgebra(OfNumbers):
 
 @jali.site_function
 def _draw_directions(X: Any, n: Any, rng: Any) -> None:
-    drawn = _gaussian(X, rng, n[X])
+    drawn = gaussian_numbers(X, rng, n[X])
     n[X] = (1.0 / jali.sqrt(drawn.norm2())) * drawn
 
 
 @jali.site_function
 def _draw_tangents(X: Any, P: Any, n: Any, rng: Any, root: Any) -> None:
-    drawn = root * _gaussian(X, rng, P[X])
+    drawn = root * gaussian_numbers(X, rng, P[X])
     P[X] = drawn - n[X].dot(drawn) * n[X]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import jali
+from jali.actions.metropolis import OFF_SPHERE, off_sphere
 from jali.actions.protocol import Action, listed
 from jali.codegen.arithmetics import ARITHMETICS
 from jali.errors import LayoutError, ParameterError, RecordingError
@@ -431,8 +432,8 @@ class HMC:
     def _check_lengths(self) -> None:
         for name in self.moving:
             if self._kinetic[name].tangent is not None:
-                off = self.lattice.reduce(_off_sphere, self.fields[name])
-                if not off < 1e-3:
+                off = self.lattice.reduce(off_sphere, self.fields[name])
+                if not off < OFF_SPHERE:
                     raise ParameterError(
                         f"on_sphere= names fields of vectors of length 1, and a length of {name} differs from 1 by {off:.3g}: divide by the lengths first"
                     )
@@ -520,11 +521,6 @@ def _clear(X: Any, P: Any) -> None:
 @jali.site_function
 def _difference(X: Any, a: Any, b: Any, high: Any) -> None:
     high.max(jali.sqrt((a[X] - b[X]).norm2()))
-
-
-@jali.site_function
-def _off_sphere(X: Any, n: Any, high: Any) -> None:
-    high.max(abs(jali.sqrt(n[X].norm2()) - 1.0))
 
 
 @jali.site_function
