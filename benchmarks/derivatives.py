@@ -75,7 +75,7 @@ def compare(name: str, call, other, lattice, rounds: int, aim: float, repeat: in
     low, middle, high = np.quantile([a / b for a, b in pairs], [0.25, 0.5, 0.75])
     mine, theirs = (float(np.median([pair[k] for pair in pairs])) / repeat for k in (0, 1))
     print(
-        f"  {name:34s} {middle:6.3f} ({low:.3f} to {high:.3f}), aim {aim}; {mine * 1e6:10.1f} us, {theirs * 1e6:10.1f} us",
+        f"  {name:42s} {middle:6.3f} ({low:.3f} to {high:.3f}), aim {aim}; {mine * 1e6:10.1f} us, {theirs * 1e6:10.1f} us",
         flush=True,
     )
     return mine
@@ -91,7 +91,7 @@ def against_bytes(name: str, function, arguments, seconds: float, rate: float, f
     flops = "" if forward is None else f", flops {report.flops / forward:.2f} times the forward ones"
     kernels = len(report.kernels) or 1
     print(
-        f"  {'':34s} {name}: {seconds / least:.2f} times its compulsory bytes' time, {kernels} kernels{flops}"
+        f"  {'':42s} {name}: {seconds / least:.2f} times its compulsory bytes' time, {kernels} kernels{flops}"
     )
 
 
@@ -185,31 +185,31 @@ def gauge_rows(lattice, precision: str, rounds: int, rate: float, repeat: int) -
             S = action.value(stout_smear(U, 0.1))
         tape.gradient(S)
 
-    compare("stout and Wilson force by a tape", smeared_force, force, lattice, max(rounds // 4, 3), 9)
+    name = "stout and Wilson force by a tape"
+    for how, one in {"a graph": jali.graph(smeared_force, lattice).run, "calls": smeared_force}.items():
+        compare(f"{name}, by {how}", one, force, lattice, max(rounds // 4, 3), 9)
 
 
 def steps_rows(device: str, extents, steps: int, rounds: int) -> None:
     lattice = Lattice(*extents, device=device)
     speed = lattice.field(Real())
     speed[...] = 0.4
-    start = np.random.default_rng(1).normal(size=lattice.extents)
-    u, old = (lattice.field(Real(), boundary="open") for _ in range(2))
+    u, old, start, zero = (lattice.field(Real(), boundary="open") for _ in range(4))
+    start[...] = np.random.default_rng(1).normal(size=lattice.extents)
 
     def waves(loop):
-        a, b = u, old
+        a, b = u.assign(start), old.assign(zero)
         for _ in loop(steps):
             step(a, b, speed)
             a, b = b, a
         return a
 
     def forward():
-        u[...], old[...] = start, 0.0
-        return lattice.sum(half_norm2, waves(range))
+        return lattice.sum(half_norm2, waves(range), wait=False)
 
     def gradient(memory=None):
-        u[...], old[...] = start, 0.0
         with jali.Tape(speed, memory=memory) as tape:
-            total = lattice.sum(half_norm2, waves(tape.steps))
+            total = lattice.sum(half_norm2, waves(tape.steps), wait=False)
         (found,) = tape.gradient(total)
         return found, tape.peak
 
@@ -219,8 +219,13 @@ def steps_rows(device: str, extents, steps: int, rounds: int) -> None:
     print(
         f"  {steps} steps on {lattice.extents}: kept {peak / 1e6:.1f} MB, {small / 1e6:.1f} MB; the same bits: {same}"
     )
-    compare("gradient, all kept", gradient, forward, lattice, rounds, 3.5)
-    compare("gradient, a tenth of the memory", lambda: gradient(peak / 10), forward, lattice, rounds, 5)
+    del found, again
+    cases = {"all kept": (gradient, 3.5), "a tenth of the memory": (lambda: gradient(peak / 10), 5)}
+    for name, (one, aim) in cases.items():
+        compare(f"gradient, {name}, by calls", one, forward, lattice, rounds, aim)
+    forward = jali.graph(forward, lattice).run
+    for name, (one, aim) in cases.items():
+        compare(f"gradient, {name}, a graph", jali.graph(one, lattice).run, forward, lattice, rounds, aim)
 
 
 def main() -> None:

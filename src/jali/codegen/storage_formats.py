@@ -417,12 +417,10 @@ def stored(name: str, element: Element, precision: str) -> Stored:
 
     Raises LayoutError, which names the formats that could be meant, where there is none or it cannot hold the element.
     """
-    fitting = [format.name for format in FORMATS.values() if not _why_not(format, element, precision)]
-    if not isinstance(name, str) or name not in FORMATS:
-        raise LayoutError(
-            f"storage {value_shown(name)} is unknown; {element} can be stored as {', '.join(fitting)}"
-        )
-    if why := _why_not(FORMATS[name], element, precision):
+    known = isinstance(name, str) and name in FORMATS
+    why = _why_not(FORMATS[name], element, precision) if known else f"storage {value_shown(name)} is unknown"
+    if why:
+        fitting = [format.name for format in FORMATS.values() if not _why_not(format, element, precision)]
         raise LayoutError(f"{why}; {element} can be stored as {', '.join(fitting)}")
     format = FORMATS[name]
     return Stored(format.of_group if format.of_group and is_group(element) else format, element)

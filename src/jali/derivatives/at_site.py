@@ -19,9 +19,9 @@ from jali.codegen.rewriting import reachable, rebuild
 from jali.codegen.state import Trace, current_trace
 from jali.codegen.symbols import FieldSymbol
 from jali.codegen.values import Value
-from jali.derivatives.functions import contributions_of, is_group, loads_of
+from jali.derivatives.functions import contributions_of, is_group
 from jali.derivatives.gather import Gatherer
-from jali.derivatives.inlined import Inlined, inlined
+from jali.derivatives.inlined import Inlined, inlined, loads_of
 from jali.errors import TraceError
 from jali.lattice.sites import SiteFunction
 

@@ -29,8 +29,9 @@ from jali.codegen.symbols import Fields, FieldSymbol, Site
 from jali.codegen.types import Real, Type
 from jali.codegen.values import Value
 from jali.derivatives.gather import Contribution, Gatherer, is_of_members, of_member, turned_members
-from jali.derivatives.inlined import Inlined, Term, fields_in, inlined
+from jali.derivatives.inlined import Inlined, Term, fields_in, inlined, loads_of
 from jali.derivatives.kept_values import CHOICES, Kept, element_of, values_to_keep
+from jali.derivatives.needed_values import needing
 from jali.errors import ParameterError, TraceError
 from jali.files import value_shown
 from jali.lattice.arguments import common_precision, fields_of, randoms_of
@@ -75,7 +76,8 @@ MOST_SEQUENCES = 256
 class Derivation:
     """What is derived from a site function, with respect to which of its parameters.
 
-    `kind`: `adjoint` of a linear function, `pullback` of cotangents, `tangent`, the change for changes, `conjugate`. `sums` are parameters
+    `kind`: `adjoint` of a linear function, `pullback` of cotangents, `tangent`, the change for changes, `conjugate`; `needs` looks for the values
+    that a pullback reads. `sums` are parameters
     that are sums. `apart`: parameters that the function writes, whose cotangents are parameters of their own, since the function reads
     them too; `weighted`: behind all others are the weights of sums; `adds` are those of `of` for which what is found is added to what is there.
     """
@@ -104,7 +106,7 @@ class Derivation:
     def changes(self, base: SiteFunction) -> list[str]:
         """Parameters in front: one for each that is named."""
         found: list[str] = []
-        for name in () if self.kind in ("adjoint", "conjugate") else self.of:
+        for name in () if self.kind in ("adjoint", "conjugate", "needs") else self.of:
             change = f"d{name}"
             while change in base.parameters or change in found:
                 change = f"d{change}"
@@ -165,7 +167,7 @@ class DerivedFunction(SiteFunction):
         if self.derivation.kind in ("adjoint", "pullback"):
             targets = self._targets(arguments)
             wanted = targets[0].lattice if targets else wanted
-        elif self.derivation.kind == "tangent":  # the changes stand in front, and lie on any lattice
+        elif self.derivation.kind in ("tangent", "needs"):  # the changes stand in front, and lie on any lattice
             own = self._of_base(arguments)
             wanted = wanted or self.base._lattice_of(list(fields_of(own)), own, None)
         return super()._lattice_of(fields, arguments, wanted)
@@ -180,7 +182,7 @@ class DerivedFunction(SiteFunction):
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Any, key: Any = None
     ) -> Any:
         plan = self.derivation
-        if plan.keeps or plan.only >= 0:
+        if plan.keeps or plan.only >= 0 or plan.kind == "needs":
             return super()._bind(domain, arguments, lattice, sums, key)
         base = self.base if isinstance(self.base, DerivedFunction) else None
         if base and domain is not ALL and base.derivation.kind in ("adjoint", "pullback"):
@@ -626,11 +628,6 @@ def is_group(element: Any) -> bool:
     return element.name.startswith("SU(") or element.name == "U(1)"
 
 
-def loads_of(roots: Iterable[Node], slots: set[int]) -> list[Node]:
-    """The reads of fields, by their slots, that values are made of."""
-    return [node for node in reachable(roots) if described(node).reads and node.attrs[0] in slots]
-
-
 def _cotangent(trace: Trace, symbol: FieldSymbol, offset: tuple[int, ...], as_gradient: bool) -> Node:
     """What is read as the cotangent of a field."""
     node = leaves.load(trace.builder, symbol.slot, offset, symbol.element.type)
@@ -1047,4 +1044,5 @@ _BODIES: dict[str, Callable[[SiteFunction, Derivation, tuple[str, ...]], Callabl
     "pullback": _gathering,
     "tangent": _forward,
     "conjugate": _conjugated,
+    "needs": needing,
 }

@@ -3,7 +3,7 @@ or sum is kept as values, which share the nodes, slots and numbers of the trace 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -13,6 +13,8 @@ from jali.codegen import state as tracing
 from jali.codegen.ir import Node, Store
 from jali.codegen.language import terms
 from jali.codegen.lines import trace_error
+from jali.codegen.operation import described
+from jali.codegen.rewriting import reachable
 from jali.codegen.state import Gathered, Trace
 from jali.codegen.storage_formats import Ratio
 from jali.codegen.symbols import Accumulator, Fields, FieldSymbol, RandomSymbol, Site
@@ -61,6 +63,11 @@ def fields_in(symbol: Any) -> list[FieldSymbol]:
     if isinstance(symbol, Fields | list | tuple):
         return [one for member in symbol for one in fields_in(member)]
     return []
+
+
+def loads_of(roots: Iterable[Node], slots: set[int]) -> list[Node]:
+    """The reads of fields, by their slots, that values are made of."""
+    return [node for node in reachable(roots) if described(node).reads and node.attrs[0] in slots]
 
 
 class _InnerTrace(Trace):

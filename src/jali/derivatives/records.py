@@ -7,6 +7,8 @@ that was there when the record was made.
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +21,9 @@ from jali import graph_recorder
 from jali.codegen.lines import user_line
 from jali.codegen.types import Element, Matrix
 from jali.derivatives.functions import Derivation, derived, is_group
+from jali.derivatives.needed_values import NeededError, Places
 from jali.errors import TraceError
+from jali.lattice.arguments import key_of
 from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 from jali.lattice.random import Random
@@ -59,13 +63,14 @@ class Pool:
         self._free: dict[Any, list[Field]] = {}
 
     @staticmethod
-    def _kind(one: Field) -> Any:
+    def kind(one: Field) -> Any:
+        """What fields have in common which may stand for each other."""
         return one.lattice.serial, one.element, one.precision, one.format, one.boundary, one.over, one.batch
 
     def take(self, one: Field, element: Element | None = None, name: str = "") -> Field:
         """A field like this one, or of plain numbers of another element, with any values."""
         if element is None:
-            kind = self._kind(one)
+            kind = self.kind(one)
         else:
             kind = one.lattice.serial, element, one.precision, None, one.boundary, one.over, one.batch
         free = self._free.get(kind)
@@ -78,7 +83,7 @@ class Pool:
 
     def give(self, one: Field, plain: bool = False) -> None:
         """Takes a field back that nobody uses any more."""
-        kind = self._kind(one)
+        kind = self.kind(one)
         self._free.setdefault((*kind[:3], None, *kind[4:]) if plain else kind, []).append(one)
 
 
@@ -171,6 +176,10 @@ class Record:
     active: bool
     where: str = field(default_factory=lambda: user_line(beyond_trace=True))
 
+    def needs(self) -> frozenset[int]:
+        """Which of the memories that it reads its way back needs as they were."""
+        return frozenset(self.reads)
+
     def run_again(self, put: Callable[[Field], Field]) -> None:
         """Does the same to other fields."""
         raise NotImplementedError
@@ -186,9 +195,21 @@ class Record:
         raise NotImplementedError
 
 
+Known = dict[Any, "Places | None"]
+"""What calls of some kind need for their way back, by what it depends on; None: all that they read."""
+
+
+def _kind_of(argument: Any, seen: dict[int, int]) -> Any:
+    """What of an argument a trace depends on, as a key; `seen` numbers fields."""
+    if isinstance(argument, Field):
+        return seen.setdefault(argument.serial, len(seen)), Pool.kind(argument)
+    many = getattr(argument, "fields", argument)
+    return tuple(_kind_of(one, seen) for one in many) if isinstance(many, list | tuple) else key_of(argument)
+
+
 @dataclass
 class CallRecord(Record):
-    """A call of a site function."""
+    """A call of a site function. `targets`: the memories that it reads which have a derivative; `known` is what the tape knows of other calls."""
 
     function: SiteFunction = None  # type: ignore[assignment]
     domain: Domain = ALL
@@ -196,9 +217,54 @@ class CallRecord(Record):
     lattice: Any = None
     sums: Any = None
     guards: Any = None
+    targets: frozenset[int] = frozenset()
+    known: Known = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arguments = tuple(_held(one) for one in self.arguments)
+
+    def needs(self) -> frozenset[int]:
+        return self._needed
+
+    @functools.cached_property
+    def _needed(self) -> frozenset[int]:
+        places = self._needed_places
+        if places is None:
+            return frozenset(self.reads)
+        pairs = zip(self.function.parameters, self.arguments, strict=True)
+        return frozenset(
+            whole_of(one).serial
+            for name, argument in pairs
+            for k, one in enumerate(_fields(argument))
+            if (name, k) in places and whole_of(one).serial in self.reads
+        )
+
+    @functools.cached_property
+    def _needed_places(self) -> Places | None:
+        """Of a loop's calls with the same fields the second one need not look at what these are."""
+        key = (self.function, self.targets, self.lattice, *map(key_of, self.arguments))
+        if key not in self.known:
+            self.known[key] = self._places_of_kind()
+        return self.known[key]
+
+    def _places_of_kind(self) -> Places | None:
+        sums = tuple(self._sums())
+        pairs = list(zip(self.function.parameters, self.arguments, strict=True))
+        of = tuple(
+            name for name, one in pairs if any(whole_of(f).serial in self.targets for f in _fields(one))
+        )
+        given = tuple(one for name, one in pairs if name not in sums)
+        seen: dict[int, int] = {}
+        key = (self.function, of, self.lattice, *(_kind_of(one, seen) for one in given))
+        if key not in self.known:
+            self.known[key] = None  # where it cannot be traced, the way back says why
+            try:
+                derived(self.function, Derivation("needs", of, sums))._bind(ALL, given, self.lattice, None)
+            except NeededError as found:
+                self.known[key] = found.what
+            except TraceError:
+                pass
+        return self.known[key]
 
     def _call(self, function: SiteFunction, arguments: Sequence[Any]) -> Any:
         try:
@@ -309,7 +375,7 @@ class CallRecord(Record):
             per=() if self.sums is None or self.sums.per is None else tuple(self.sums.per),
         )
         primal = [
-            substituted(one, lambda f: self._primal(values, f))
+            self._primals(values, name, one)
             for name, one in zip(self.function.parameters, self.arguments, strict=True)
             if name not in sums
         ]
@@ -334,6 +400,14 @@ class CallRecord(Record):
             return False
         seen.add(one.serial)
         return True
+
+    def _primals(self, values: Values, name: str, argument: Any) -> Any:
+        """An argument with the values that there were, where these are needed; else with any fields of the same kind, its own."""
+        places, number = self._needed_places, itertools.count()
+        return substituted(
+            argument,
+            lambda one: self._primal(values, one) if places is None or (name, next(number)) in places else one,
+        )
 
     def _primal(self, values: Values, one: Field) -> Field:
         whole = whole_of(one)
@@ -392,6 +466,11 @@ def add_to(total: Field, more: Field) -> None:
     total += more
 
 
+def is_needed_by(value: tuple[int, int], readers: Mapping[tuple[int, int], Sequence[Record]]) -> bool:
+    """Whether the way back of any of these, by the values that they read, needs a value."""
+    return any(value[0] in one.needs() for one in readers.get(value, ()))
+
+
 @dataclass
 class CopyRecord(Record):
     """The values of a field into another one, of the same sites or of a colour of them."""
@@ -399,6 +478,9 @@ class CopyRecord(Record):
     target: Field = None  # type: ignore[assignment]
     source: Field = None  # type: ignore[assignment]
     partly: bool = False
+
+    def needs(self) -> frozenset[int]:
+        return frozenset()
 
     def run_again(self, put: Callable[[Field], Field]) -> None:
         put(self.target)._assign(put(self.source), self.partly)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jali import graph_recorder, tape_recorder
 from jali.amounts import counted, size_text
-from jali.derivatives.records import Access, Record, members_like, size_of, whole_of
+from jali.derivatives.records import Access, Record, is_needed_by, members_like, size_of, whole_of
 from jali.derivatives.undone import Undone
 from jali.errors import ParameterError, TraceError
 from jali.lattice.field import Field, next_serial
@@ -33,7 +33,7 @@ class Steps:
         self.steps: list[list[Record]] = []
         self.numbers: list[dict[int, int]] = []  # of the values at the beginning of each step, and at the end
         self.reads: list[set[Value]] = []  # of each step
-        self.outside: set[Value] = set(tape._read)  # read before or behind the loop
+        self.readers: dict[Value, list[Record]] = {}  # calls of the loop that have a derivative, by what they read
         self.written: set[int] = set()
         self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
         self.first_inside = 0  # the number of the first field that is made in the loop
@@ -80,18 +80,22 @@ class Steps:
                 f"  at {self.where}"
             )
 
+    @property
+    def is_running(self) -> bool:
+        """Whether what is recorded now is part of a step."""
+        return self.state == "running"
+
     def note_reads(self, record: Record) -> None:
-        """What a record reads, before it overwrites anything."""
+        """What a record of a step reads, before it overwrites anything."""
         values = {(serial, access.number) for serial, access in record.reads.items()}
-        if self.state != "running":
-            if record.active or self.state == "ended":
-                self.outside |= values
-            return
         self.reads[-1] |= values
+        if record.active and self.mode in ("all", "probing"):
+            for value in values:
+                self.readers.setdefault(value, []).append(record)
         for c, since in self.checkpoints.items():
             since.update(v for v in values if self.numbers[c].get(v[0], 0) == v[1])
         if self._is_last():
-            self.deps |= values
+            self.deps |= _needs_of([record])
 
     def note(self, record: Record) -> None:
         """A record that has been made."""
@@ -109,12 +113,12 @@ class Steps:
             self.before.append(record)
 
     def wants(self, value: Value) -> bool:
-        """Whether a value that is about to be overwritten is kept."""
-        if self.mode in ("all", "probing") or value in self.outside or value in self.deps:
+        """Whether a value that is about to be overwritten is kept for the way back through the loop."""
+        if value in self.deps or (self.replay is not None and self.replay.awaited.get(value[0]) == value[1]):
             return True
         if self.undone:
             return self.undone.keeps(*value)
-        return bool(self._checkpoints_with(value))
+        return is_needed_by(value, self.readers) or bool(self._checkpoints_with(value))
 
     def _checkpoints_with(self, value: Value) -> set[int]:
         serial, number = value
@@ -126,7 +130,7 @@ class Steps:
 
     def is_for_disk(self, value: Value) -> bool:
         """Whether all that keeps a value are checkpoints in files."""
-        if self.mode != "some" or value in self.outside or value in self.deps:
+        if self.mode != "some" or self.tape.is_needed(value) or value in self.deps:
             return False
         return self._checkpoints_with(value) <= self.on_disk
 
@@ -142,19 +146,23 @@ class Steps:
     def _decide(self, done: int) -> None:
         """How much is kept, from what the first steps have needed."""
         tape, size = self.tape, size_of
-        each = tape._bytes_kept() / max(done, 1)
-        if each * self.n <= tape.memory or done == self.n:
+        needed = {value for value in tape._kept if tape.is_needed(value) or is_needed_by(value, self.readers)}
+        early = {v for v in needed if v[1] < self.numbers[min(1, done)].get(v[0], 0)}  # gone in the first step
+        first, each = (sum(size(tape._fields[s]) for s, _ in some) for some in (early, needed - early))
+        staging = sum(size(tape._fields[s]) for s in {s for s, _ in needed})
+        if first + each / max(done - 1, 1) * (self.n - 1) + staging <= tape.memory or done == self.n:
             self.mode = "all"
             self.checkpoints.clear()
+            for value in tape._kept.keys() - needed:
+                tape.drop_value(value)
             return
         at = 1
         snapshot = sum(
             size(tape._fields[serial]) for serial, _ in self.checkpoints[at] if serial in self.written
         )
-        step = self.steps[at]
-        inside = {s for record in step for s in record.writes} & {s for s, _ in self.reads[at]}
+        inside = {s for s, _ in _needs_of(self.steps[at]) if s in self.written} if self.is_made(at) else set()
         replay = sum(size(tape._fields[serial]) for serial in self.written)
-        apart = {serial for serial, number in self.outside if serial in self.written}
+        apart = {serial for serial, _ in tape.readers if serial in self.written}
         rest = 2 * replay + sum(size(tape._fields[serial]) for serial in (*inside, *apart))
         count = int((tape.memory - rest) // snapshot) if snapshot else self.n - 1
         if count < (1 if tape.folder is None else 0):
@@ -165,6 +173,7 @@ class Steps:
         for serial in self.made_inside:
             self._refuse_made_inside(tape._fields[serial])
         self.mode = "some"
+        self.readers.clear()
         in_memory = min(count, self.n - 1)
         on_disk = 0 if tape.folder is None else self.n - 1 - in_memory
         self.actions = iter(_schedule(self.n, in_memory, on_disk))
@@ -176,9 +185,8 @@ class Steps:
             self.action = next(self.actions)
         self._checkpoint(self.action, found)
         for value in list(tape._kept):
-            if not self.wants(value):
-                tape.drop_value(value)
-            elif self.on_disk:
+            self.drop(value)
+            if self.on_disk and value in tape._kept:
                 tape.move_to_disk(value)
 
     def _checkpoint(self, action: Any, found: dict[int, set[Value]]) -> None:
@@ -238,11 +246,30 @@ class Steps:
             self.checkpoints[action.n0] = live
             self._note_place(action)
             for value in live:
-                self.tape.keep_value(value, self.replay.primal(*value, self.where))
+                if value not in self.tape._kept:
+                    self.tape.keep_value(value, self.replay.primal(*value, self.where))
         for k in range(action.n0, action.n1):
-            self.deps = set(self.reads[k]) if action.write_adj_deps else set()
-            for record in self.steps[k]:
-                self.replay.run(record, self.deps)
+            if not action.write_adj_deps:
+                self._run_again(k)
+            elif self.is_made(k):
+                self.run_for_way_back(k)
+
+    def run_for_way_back(self, k: int) -> None:
+        """Repeats a step, and keeps what the way back through it needs and it overwrites."""
+        self.deps = _needs_of(self.steps[k])
+        self._run_again(k)
+
+    def _run_again(self, k: int) -> None:
+        assert self.replay is not None
+        for record in self.steps[k]:
+            self.replay.run(record, self.deps)
+
+    def is_made(self, k: int) -> bool:
+        """Whether the way back through a step needs values that are not there when it begins, so that it has to run once more."""
+        begins = self.numbers[k]
+        return any(
+            s in self.written and number != begins.get(s, 0) for s, number in _needs_of(self.steps[k])
+        )
 
     def live(self, c: int) -> set[Value]:
         """The values at the beginning of a step that it or later ones read."""
@@ -265,15 +292,18 @@ class Steps:
     def _drop_checkpoint(self, c: int) -> None:
         gone = self.checkpoints.pop(c)
         for value in gone:
-            if not self.wants(value):
-                self.tape.drop_value(value)
+            self.drop(value)
+
+    def drop(self, value: Value) -> None:
+        """Drops a value that nothing needs any more."""
+        if value in self.tape._kept and not (self.tape.is_needed(value) or self.wants(value)):
+            self.tape.drop_value(value)
 
     def drop_deps(self) -> None:
         """The values that the way back through a step needed."""
         gone, self.deps = self.deps, set()
         for value in gone:
-            if value in self.tape._kept and not self.wants(value):
-                self.tape.drop_value(value)
+            self.drop(value)
 
     def bytes_of_replay(self) -> int:
         """What the fields take on which steps are repeated."""
@@ -287,6 +317,7 @@ class Replay:
         self.tape, self.steps = tape, steps
         self.fields: dict[int, Field] = {}
         self.numbers: dict[int, int] = {}
+        self.awaited: dict[int, int] = {}  # values that a field holds when a step is repeated; the way back reads them where they are
 
     def field(self, serial: int) -> Field:
         """The one that stands for the memory of a field."""
@@ -298,13 +329,27 @@ class Replay:
         return self.fields[serial]
 
     def hold(self, serial: int, number: int) -> None:
-        """Lets a field hold a value that is kept, or still there."""
-        self.field(serial).assign(self.tape.primal(serial, number, self.steps.where))
-        self.numbers[serial] = number
+        """Lets a field hold a value that is kept, or still there, from the next repetition on."""
+        self._forget(serial)
+        if self.numbers.get(serial) != number:
+            self.awaited[serial] = number
+
+    def _forget(self, serial: int) -> None:
+        """A value that is not awaited any more."""
+        if serial in self.awaited:
+            self.steps.drop((serial, self.awaited.pop(serial)))
+
+    def settle(self, serial: int) -> None:
+        """Copies a value that is awaited."""
+        if serial in self.awaited:
+            number = self.awaited[serial]
+            self.tape.read_into(self.field(serial), serial, number, self.steps.where)
+            self.numbers[serial] = number
+            self._forget(serial)
 
     def primal(self, serial: int, number: int, where: str) -> Field:
         """The field that holds a value."""
-        if self.numbers.get(serial) == number:
+        if self.numbers.get(serial) == number and serial not in self.awaited:
             return self.fields[serial]
         found: Field = self.tape.primal(serial, number, where)
         return found
@@ -313,7 +358,10 @@ class Replay:
         """Repeats a record, and keeps those of the values in `deps` that it overwrites."""
         if not record.writes:
             return
+        for serial in record.reads.keys() & self.steps.written:
+            self.settle(serial)
         for serial in record.writes:
+            self._forget(serial)
             value = (serial, self.numbers.get(serial, -1))
             if value in deps:
                 self.tape.keep_value(value, self.fields[serial])
@@ -333,6 +381,11 @@ class Replay:
             record.run_again(put)
         for serial, access in record.writes.items():
             self.numbers[serial] = access.number
+
+
+def _needs_of(records: Sequence[Record]) -> set[Value]:
+    """The values that the way back through these needs."""
+    return {(serial, one.reads[serial].number) for one in records if one.active for serial in one.needs()}
 
 
 def _schedule(n: int, in_memory: int, on_disk: int) -> Any:

@@ -22,11 +22,13 @@ from jali.derivatives.records import (
     CallRecord,
     CopyRecord,
     Cotangents,
+    Known,
     Pool,
     Record,
     RuleRecord,
     SolutionRecord,
     calls_of,
+    is_needed_by,
     new_like,
     size_of,
     whole_of,
@@ -90,7 +92,11 @@ class Tape:
         self._numbers: dict[int, int] = dict.fromkeys(self._watched, 0)
         self._versions: dict[int, Any] = {}
         self._active: set[Value] = {(serial, 0) for serial in self._watched}
-        self._read: set[Value] = set()  # by something whose derivative wants it
+        self.readers: dict[Value, list[Record]] = {}  # what has a derivative and is no part of a loop, by what it reads
+        self._always: set[Value] = {  # the way back needs them: links, which cotangents are projected at in the end; what solves read
+            (serial, 0) for serial, one in self._watched.items() if is_group(one.element)
+        }
+        self._known: Known = {}
         self._kept: dict[Value, Field | Stored] = {}
         self._pool = Pool()
         self._staging: dict[int, Field] = {}  # where kept values are read, so that calls meet the same fields
@@ -190,6 +196,8 @@ class Tape:
             lattice=lattice,
             sums=sums,
             guards=whole.guards,
+            targets=frozenset(serial for serial, one in reads.items() if (serial, one.number) in self._active),
+            known=self._known,
         )
         found = self._do(record, lambda: bound.run(arguments))
         if sums is None or not active:
@@ -282,14 +290,15 @@ class Tape:
             calls=_calls_of_application(A, x),
             calls_now=lambda: _calls_of_application(A, x),
         )
-        self._read |= {(serial, access.number) for serial, access in noted.items()}
-        self._read.add((x.serial, self._numbers[x.serial]))
+        self._always |= {(serial, access.number) for serial, access in noted.items()}
+        self._always.add((x.serial, self._numbers[x.serial]))
         self._active.discard((x.serial, self._numbers[x.serial]))
         if active:
             self._active.add((x.serial, self._numbers[x.serial]))
             self.records.append(record)
             if self._steps is not None:
-                self._steps.note_reads(record)
+                if self._steps.is_running:
+                    self._steps.note_reads(record)
                 record.writes[x.serial] = Access(x, self._numbers[x.serial])
                 self._steps.note(record)
         return found
@@ -360,10 +369,11 @@ class Tape:
 
     def _do(self, record: Record, run: Callable[[], Any]) -> Any:
         """Keeps what is overwritten, runs, and appends the record."""
-        if record.active or self._steps is not None:
-            self._read |= {(serial, access.number) for serial, access in record.reads.items()}
-        if self._steps is not None:
+        if self._steps is not None and self._steps.is_running:
             self._steps.note_reads(record)
+        elif record.active:
+            for serial, access in record.reads.items():
+                self.readers.setdefault((serial, access.number), []).append(record)
         with tape_recorder.recording(None):
             for access in record.writes.values():
                 self._remember(whole_of(access.one))
@@ -408,11 +418,14 @@ class Tape:
     def _keep(self, memory: Field) -> None:
         """Keeps the value of a field that is about to be overwritten, if something needs it."""
         value = (memory.serial, self._numbers[memory.serial])
-        if value in self._kept or value not in self._read or value in self._lost:
+        if value in self._kept or value in self._lost:
             return
-        if self._steps is not None and not self._steps.wants(value):
-            return
-        self.keep_value(value, memory)
+        if self.is_needed(value) or (self._steps is not None and self._steps.wants(value)):
+            self.keep_value(value, memory)
+
+    def is_needed(self, value: Value) -> bool:
+        """Whether the way back needs a value for what is no part of a loop."""
+        return value in self._always or is_needed_by(value, self.readers)
 
     def keep_value(self, value: Value, holds: Field) -> None:
         """Keeps a value that a field holds now."""
@@ -463,6 +476,14 @@ class Tape:
                 f"  at {user_line(beyond_trace=True)}"
             )
 
+    def read_into(self, field: Field, serial: int, number: int, where: str) -> None:
+        """Sets a field to a value that is kept, or still there."""
+        kept = self._kept.get((serial, number))
+        if isinstance(kept, Stored):
+            kept.read_into(field)
+        else:
+            field.assign(self.primal(serial, number, where) if kept is None else kept)
+
     def has(self, serial: int, number: int) -> bool:
         """Whether a value is kept or still there."""
         value = (serial, number)
@@ -472,6 +493,8 @@ class Tape:
         """The field that holds a value now. Raises TraceError where it is gone."""
         value = (serial, number)
         kept = self._kept.get(value)
+        if isinstance(kept, Field) and graph_recorder.current() is not None:
+            return kept  # calls with other fields are bound once for all repetitions, copies take time in each
         if kept is not None:
             if serial not in self._staging:
                 memory = self._fields[serial]

@@ -45,12 +45,9 @@ class Undone:
             self._undo(k)
             if k in (0, steps.n - 1):
                 self._check_state(k)
-            begins = steps.numbers[k]
-            made = any(s in steps.written and n != begins.get(s, 0) for s, n in steps.reads[k])
-            if made:  # values that the step itself makes: it runs once more
-                steps.deps = set(steps.reads[k])
-                for record in steps.steps[k]:
-                    steps.replay.run(record, steps.deps)
+            made = steps.is_made(k)
+            if made:  # values that the step itself makes
+                steps.run_for_way_back(k)
             pull(steps.steps[k], steps.replay)
             if made:
                 steps.drop_deps()
@@ -110,6 +107,7 @@ class Undoing:
                         f"undo({self.k}) reads {memory.name}, whose value after step {self.k} is gone: undo what later steps do to it\n  at {steps.where}"
                     )
                 steps.replay.hold(serial, number)
+                steps.replay.settle(serial)
         elif serial in tape._fields:
             found = tape.primal(serial, steps.numbers[self.k].get(serial, 0), steps.where)
         else:
