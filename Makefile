@@ -87,7 +87,7 @@ quick: python
 test-lanes: environment-test
 	@$(RUN_TESTS) lanes -- $(PYTEST_ARGUMENTS)
 
-# What a change must pass: everything at the width of this processor, and what depends on it also at the narrowest and the widest other one.
+# What a change must pass: everything at the width of this processor, and what depends on it also at another one, half at the narrowest, half at the widest.
 test-ci: environment-test
 	@$(RUN_TESTS) quick lanes -- $(PYTEST_ARGUMENTS)
 

@@ -1,8 +1,8 @@
 """Run the tests in parts, each under conditions of its own: `python tools/run_tests.py quick lanes --workers 2 -- -x`.
 
 quick     the tests of `make test`
-lanes     those whose course depends on the width of vectors (marked `lanes`), at every width; beside `quick`, at the narrowest and the
-          widest of the others: one lane and many
+lanes     those whose course depends on the width of vectors (marked `lanes`), at every width; beside `quick`, one half of their files at
+          the narrowest and one at the widest of the others: one lane and many
 full      all tests, with the long ones
 widths    the quick tests at every width but this processor's
 one-core  the quick tests on one core
@@ -64,10 +64,13 @@ def parts_of(name: str, beside: list[str]) -> list[Part]:
     quick = ("-m", "not full")
     marked = [str(p) for p in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.lanes" in p.read_text()]
     others = [width for width in WIDTHS if width != target.host().vector_bytes]
-    of_lanes = (others[0], others[-1]) if "quick" in beside else WIDTHS
+    of_lanes = dict.fromkeys(WIDTHS, marked)
+    if "quick" in beside:
+        of_lanes = {others[0]: marked[0::2], others[-1]: marked[1::2]}
+    lanes = ("-m", "lanes and not full")
     return {
         "quick": [Part("quick", quick)],
-        "lanes": [Part(f"lanes, {w} bytes", ("-m", "lanes and not full", *marked), w) for w in of_lanes],
+        "lanes": [Part(f"lanes, {w} bytes", (*lanes, *files), w) for w, files in of_lanes.items() if files],
         "full": [Part("full", PATIENT)],
         "widths": [Part(f"widths, {w} bytes", (*quick, *PATIENT), w) for w in others],
         "one-core": [Part("one core", (*quick, *PATIENT), one_core=True)],

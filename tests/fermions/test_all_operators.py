@@ -251,6 +251,7 @@ def by_time(found, expected):
     return max(relative(found[:, :, :, t], expected[:, :, :, t]) for t in range(found.shape[3]))
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize(
     ("name", "storage"),
     [

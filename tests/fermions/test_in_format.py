@@ -46,6 +46,7 @@ def setting(name):
     return D, random_field(D, 1)
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize(
     ("name", "storage"),
     [

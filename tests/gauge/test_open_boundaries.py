@@ -300,6 +300,7 @@ def test_the_mirror_image_has_the_action_twice(
         assert action.density(V) == pytest.approx(action.density(U), rel=1e-12)
 
 
+@pytest.mark.short(1)
 @cases
 def test_flow_and_smearing_are_those_of_the_mirror_image(
     extents: tuple[int, ...], open_: tuple[int, ...], n: int

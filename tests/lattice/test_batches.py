@@ -384,6 +384,7 @@ def test_mistakes_are_reported(call, error, match):
         virtual_ranks(2, call)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("wire", ["", "float16", "fixed16"])
 def test_halo_items_of_members_travel_as_those_of_fields(wire):
     """Half of a spinor travels for each member, in the wire format of the lattice; with links, which have no batch."""

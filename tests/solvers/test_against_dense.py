@@ -301,7 +301,7 @@ def _normal(M: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", FEW, ids=str)
-@pytest.mark.short(14)
+@pytest.mark.short(8)
 def test_some_combinations_have_the_solutions_of_numpy(case):
     check(case)
 

@@ -75,13 +75,18 @@ def test_tests_marked_lanes_run_at_every_width_and_one_failure_fails_all(project
 
 
 @pytest.mark.full
-def test_beside_all_tests_those_marked_lanes_run_at_the_narrowest_and_the_widest_other_width(
+def test_beside_all_tests_those_marked_lanes_run_at_the_narrowest_or_the_widest_other_width(
     project: Path,
 ) -> None:
+    second = "import pytest\n@pytest.mark.lanes\ndef test_passes():\n    pass\n"
+    (project / "tests" / "test_some_more.py").write_text(second)
     others = sorted({8, 16, 32, 64} - {host().vector_bytes})
     lines = run(project, "quick", "lanes", status=int(others[0] == 16))
-    widths = [int(found[1]) for line in lines if (found := re.match(r"== lanes, (\d+) bytes: ", line))]
-    assert widths == [others[0], others[-1]]
+    found = [re.match(r"== lanes, (\d+) bytes: \S+, \d+ s: (.*) in", line) for line in lines]
+    parts = [(int(one[1]), one[2]) for one in found if one]
+    assert [width for width, _ in parts] == [others[0], others[-1]]
+    assert parts[0][1] == "1 passed, 2 deselected"
+    assert parts[1][1] == "1 passed"
     assert any(line.startswith("== quick: passed") for line in lines)
 
 

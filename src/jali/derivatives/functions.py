@@ -12,7 +12,7 @@ import copy
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,7 +167,10 @@ class DerivedFunction(SiteFunction):
         if self.derivation.kind in ("adjoint", "pullback"):
             targets = self._targets(arguments)
             wanted = targets[0].lattice if targets else wanted
-        elif self.derivation.kind in ("tangent", "needs"):  # the changes stand in front, and lie on any lattice
+        elif self.derivation.kind in (
+            "tangent",
+            "needs",
+        ):  # the changes stand in front, and lie on any lattice
             own = self._of_base(arguments)
             wanted = wanted or self.base._lattice_of(list(fields_of(own)), own, None)
         return super()._lattice_of(fields, arguments, wanted)

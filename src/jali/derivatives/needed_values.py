@@ -44,7 +44,9 @@ def needing(base: Any, plan: Any, names: tuple[str, ...]) -> Callable[..., Any]:
         roots += [index for load in loads for index in load.args]  # which members are read,
         roots += [term.label for term in terms if term.label is not None]  # and which entries get a term
         for store in found.stores:
-            links = trace.slots[store.slot].storage.element.codec == "algebra" and not store.value.antihermitian
+            links = (
+                trace.slots[store.slot].storage.element.codec == "algebra" and not store.value.antihermitian
+            )
             if links:  # their cotangent is multiplied by them
                 roots.append(store.value)
         read = {node.attrs[0] for node in reachable(roots) if described(node).reads}

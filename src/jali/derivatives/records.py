@@ -406,7 +406,9 @@ class CallRecord(Record):
         places, number = self._needed_places, itertools.count()
         return substituted(
             argument,
-            lambda one: self._primal(values, one) if places is None or (name, next(number)) in places else one,
+            lambda one: (
+                self._primal(values, one) if places is None or (name, next(number)) in places else one
+            ),
         )
 
     def _primal(self, values: Values, one: Field) -> Field:

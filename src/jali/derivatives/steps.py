@@ -33,7 +33,9 @@ class Steps:
         self.steps: list[list[Record]] = []
         self.numbers: list[dict[int, int]] = []  # of the values at the beginning of each step, and at the end
         self.reads: list[set[Value]] = []  # of each step
-        self.readers: dict[Value, list[Record]] = {}  # calls of the loop that have a derivative, by what they read
+        self.readers: dict[
+            Value, list[Record]
+        ] = {}  # calls of the loop that have a derivative, by what they read
         self.written: set[int] = set()
         self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
         self.first_inside = 0  # the number of the first field that is made in the loop
@@ -143,14 +145,22 @@ class Steps:
             f"loop\n  at {self.made_inside[memory.serial]}"
         )
 
+    def _bytes_of_all(self, needed: set[Value], done: int) -> float:
+        """What the tape keeps if it keeps what all steps need, by what so many steps have needed."""
+        fields, second = self.tape._fields, self.numbers[min(1, done)]
+        first = {value for value in needed if value[1] < second.get(value[0], 0)}  # gone in the first step
+
+        def bytes_of(values: set[Value]) -> int:
+            return sum(size_of(fields[serial]) for serial, _ in values)
+
+        each = bytes_of(needed - first) / max(done - 1, 1)
+        return bytes_of(first) + each * (self.n - 1) + sum(size_of(fields[s]) for s in {s for s, _ in needed})
+
     def _decide(self, done: int) -> None:
         """How much is kept, from what the first steps have needed."""
         tape, size = self.tape, size_of
         needed = {value for value in tape._kept if tape.is_needed(value) or is_needed_by(value, self.readers)}
-        early = {v for v in needed if v[1] < self.numbers[min(1, done)].get(v[0], 0)}  # gone in the first step
-        first, each = (sum(size(tape._fields[s]) for s, _ in some) for some in (early, needed - early))
-        staging = sum(size(tape._fields[s]) for s in {s for s, _ in needed})
-        if first + each / max(done - 1, 1) * (self.n - 1) + staging <= tape.memory or done == self.n:
+        if self._bytes_of_all(needed, done) <= tape.memory or done == self.n:
             self.mode = "all"
             self.checkpoints.clear()
             for value in tape._kept.keys() - needed:
@@ -267,9 +277,7 @@ class Steps:
     def is_made(self, k: int) -> bool:
         """Whether the way back through a step needs values that are not there when it begins, so that it has to run once more."""
         begins = self.numbers[k]
-        return any(
-            s in self.written and number != begins.get(s, 0) for s, number in _needs_of(self.steps[k])
-        )
+        return any(s in self.written and number != begins.get(s, 0) for s, number in _needs_of(self.steps[k]))
 
     def live(self, c: int) -> set[Value]:
         """The values at the beginning of a step that it or later ones read."""
@@ -317,7 +325,9 @@ class Replay:
         self.tape, self.steps = tape, steps
         self.fields: dict[int, Field] = {}
         self.numbers: dict[int, int] = {}
-        self.awaited: dict[int, int] = {}  # values that a field holds when a step is repeated; the way back reads them where they are
+        self.awaited: dict[
+            int, int
+        ] = {}  # values that a field holds when a step is repeated; the way back reads them where they are
 
     def field(self, serial: int) -> Field:
         """The one that stands for the memory of a field."""

@@ -1,6 +1,6 @@
 """Derivatives of several calls in a row: a `Tape` records what is called, and runs backwards.
 
-Values that later calls overwrite are kept. Of a loop of `tape.steps(n)` under a limit of memory some steps' values are kept, and others computed
+Values that later calls overwrite are kept, if the way back needs them. Of a loop of `tape.steps(n)` under a limit of memory some steps' values are kept, and others computed
 again from these, by binomial checkpointing (A. Griewank and A. Walther, ACM Trans. Math. Softw. 26 (2000) 19), whose schedules are
 those of the library checkpoint_schedules. Cotangents are spread over ranks as their fields are.
 """
@@ -92,8 +92,12 @@ class Tape:
         self._numbers: dict[int, int] = dict.fromkeys(self._watched, 0)
         self._versions: dict[int, Any] = {}
         self._active: set[Value] = {(serial, 0) for serial in self._watched}
-        self.readers: dict[Value, list[Record]] = {}  # what has a derivative and is no part of a loop, by what it reads
-        self._always: set[Value] = {  # the way back needs them: links, which cotangents are projected at in the end; what solves read
+        self.readers: dict[
+            Value, list[Record]
+        ] = {}  # what has a derivative and is no part of a loop, by what it reads
+        self._always: set[
+            Value
+        ] = {  # the way back needs them: links, which cotangents are projected at in the end; what solves read
             (serial, 0) for serial, one in self._watched.items() if is_group(one.element)
         }
         self._known: Known = {}
@@ -196,7 +200,9 @@ class Tape:
             lattice=lattice,
             sums=sums,
             guards=whole.guards,
-            targets=frozenset(serial for serial, one in reads.items() if (serial, one.number) in self._active),
+            targets=frozenset(
+                serial for serial, one in reads.items() if (serial, one.number) in self._active
+            ),
             known=self._known,
         )
         found = self._do(record, lambda: bound.run(arguments))
@@ -494,7 +500,9 @@ class Tape:
         value = (serial, number)
         kept = self._kept.get(value)
         if isinstance(kept, Field) and graph_recorder.current() is not None:
-            return kept  # calls with other fields are bound once for all repetitions, copies take time in each
+            return (
+                kept  # calls with other fields are bound once for all repetitions, copies take time in each
+            )
         if kept is not None:
             if serial not in self._staging:
                 memory = self._fields[serial]

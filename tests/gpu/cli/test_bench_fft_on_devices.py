@@ -32,7 +32,7 @@ def cupy(fake_driver: Path, fake_ccl: str, monkeypatch: pytest.MonkeyPatch) -> I
         yield module
 
 
-@pytest.mark.short(1)
+@pytest.mark.full
 @pytest.mark.parametrize("number", [1, 2])
 def test_devices_are_measured_beside_the_sum_of_the_parts(number: int) -> None:
     def body() -> fft.Report:

@@ -44,7 +44,7 @@ def setting(kind, batch):
     return WilsonDirac(U, 0.4), b
 
 
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_solves_have_the_history_of_the_host(name, batch, device):

@@ -35,7 +35,7 @@ def setting(kind, batch):
     return WilsonDirac(U, 0.4), b
 
 
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("name", "batch"),
     [("block_cg", 3), ("schwarz", None), ("chebyshev", 3), ("fgmres", 3), ("fgmres", None), ("schwarz", 3)],

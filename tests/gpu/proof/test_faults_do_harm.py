@@ -316,7 +316,7 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
     return [*short, *(pytest.param(*row, 1, marks=pytest.mark.full) for row in whole)]
 
 
-@pytest.mark.short(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
     sampled(
