@@ -55,6 +55,10 @@ class Values(Protocol):
         """The field with value `number` of the memory `serial`."""
         ...
 
+    def there(self, serial: int, number: int) -> Field | None:
+        """The same field where no work is needed for it."""
+        ...
+
 
 class Pool:
     """Fields that are used again: calls with fields that they have met before are bound already."""
@@ -402,21 +406,21 @@ class CallRecord(Record):
         return True
 
     def _primals(self, values: Values, name: str, argument: Any) -> Any:
-        """An argument with the values that there were, where these are needed; else with any fields of the same kind, its own."""
-        places, number = self._needed_places, itertools.count()
-        return substituted(
-            argument,
-            lambda one: (
-                self._primal(values, one) if places is None or (name, next(number)) in places else one
-            ),
-        )
+        """An argument with the values that there were; where these are not needed and not at hand with any fields of the same kind, its own."""
+        number = itertools.count()
+        return substituted(argument, lambda one: self._primal(values, one, (name, next(number))))
 
-    def _primal(self, values: Values, one: Field) -> Field:
+    def _primal(self, values: Values, one: Field, place: tuple[str, int]) -> Field:
         whole = whole_of(one)
         access = self.reads.get(whole.serial)
         if access is None:
             return one
-        found = values.primal(whole.serial, access.number, self.where)
+        found = values.there(whole.serial, access.number)
+        if found is None:
+            places = self._needed_places
+            if places is not None and place not in places:
+                return one
+            found = values.primal(whole.serial, access.number, self.where)
         return found if one.view_of is None else members_like(found, one)
 
     def _consume(self, cotangents: Cotangents, made: dict[int, Field]) -> None:

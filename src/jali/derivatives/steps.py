@@ -357,11 +357,18 @@ class Replay:
             self.numbers[serial] = number
             self._forget(serial)
 
-    def primal(self, serial: int, number: int, where: str) -> Field:
-        """The field that holds a value."""
+    def there(self, serial: int, number: int) -> Field | None:
+        """The field of these, or of the user, that holds a value."""
         if self.numbers.get(serial) == number and serial not in self.awaited:
             return self.fields[serial]
-        found: Field = self.tape.primal(serial, number, where)
+        found: Field | None = self.tape.there(serial, number)
+        return found
+
+    def primal(self, serial: int, number: int, where: str) -> Field:
+        """The field that holds a value."""
+        found = self.there(serial, number)
+        if found is None:
+            found = self.tape.primal(serial, number, where)
         return found
 
     def run(self, record: Record, deps: set[Value]) -> None:

@@ -495,6 +495,11 @@ class Tape:
         value = (serial, number)
         return value in self._kept or (self._numbers[serial] == number and value not in self._lost)
 
+    def there(self, serial: int, number: int) -> Field | None:
+        """The field of the user that holds a value still."""
+        gone = (serial, number) in self._lost or self._numbers[serial] != number
+        return None if gone or self._changed(serial) else self._fields[serial]
+
     def primal(self, serial: int, number: int, where: str) -> Field:
         """The field that holds a value now. Raises TraceError where it is gone."""
         value = (serial, number)
@@ -510,7 +515,7 @@ class Tape:
             staging = self._staging[serial]
             return kept.read_into(staging) if isinstance(kept, Stored) else staging.assign(kept)
         memory = self._fields[serial]
-        if self._numbers[serial] == number and not self._changed(serial) and value not in self._lost:
+        if self.there(serial, number) is not None:
             return memory
         if self._numbers[serial] == number or value in self._lost:
             raise TraceError(
