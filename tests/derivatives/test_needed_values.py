@@ -3,6 +3,7 @@ that a value which is not kept and yet needed is seen."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali import SU, Algebra, Field, Integer, Lattice, Matrix, Real
+from jali import SU, Algebra, Field, Integer, Lattice, Matrix, Real, TraceError
 from jali.gauge import GaugeField, staple
 
 
@@ -68,6 +69,10 @@ def size(X: Any, W: Any, total: Any) -> None:
 
 
 NAN = float("nan")
+
+with_schedules = pytest.mark.skipif(
+    find_spec("checkpoint_schedules") is None, reason="checkpoint-schedules is not installed"
+)
 
 
 def filled(lattice: Lattice, element: Any, seed: int, **options: Any) -> Field:
@@ -226,7 +231,7 @@ def test_what_is_linear_keeps_nothing() -> None:
     assert tape.peak == 0
 
 
-@pytest.mark.skipif(find_spec("checkpoint_schedules") is None, reason="checkpoint-schedules is not installed")
+@with_schedules
 @pytest.mark.parametrize("parts", [2, 5, 9])
 def test_repeated_steps_give_the_same_bits(parts: int) -> None:
     density, modulus = material(Lattice(4, 6))
@@ -240,6 +245,142 @@ def test_repeated_steps_give_the_same_bits(parts: int) -> None:
     again, tape = gradient(whole.peak / parts)
     assert 0 < tape.peak <= whole.peak / parts
     assert all(np.array_equal(a, b) for a, b in zip(kept, again, strict=True))
+
+
+@jali.site_function
+def first_member(X: Any, y: Any, many: Any) -> None:
+    y[X] = many[X, 0] ** 2 * many[X, 2]
+
+
+def test_members_that_are_named_are_kept() -> None:
+    lattice = Lattice(4, 2)
+    many = filled(lattice, Real(), 1, batch=3)
+    with jali.Tape(many) as tape:
+        own, y = many.copy(), Field(lattice, Real())
+        first_member(y, own)
+        own[...] = np.full(own.shape, NAN)
+        S = y.sum()
+    (g,) = tape.gradient(S)
+    v = many[...]
+    assert np.allclose(g[...], np.stack([2 * v[..., 0] * v[..., 2], 0 * v[..., 1], v[..., 0] ** 2], -1))
+
+
+power = 2
+
+
+@jali.site_function
+def by_power(X: Any, y: Any, x: Any) -> None:
+    y[X] = x[X] * x[X] if power == 2 else 3.0 * x[X]
+
+
+def test_numbers_that_a_call_sees_are_those_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change, and come back, before what the way back needs is looked for."""
+
+    def sees(value: int) -> None:
+        monkeypatch.setattr(sys.modules[__name__], "power", value)
+
+    x = filled(Lattice(4, 2), Real(), 1)
+    y, z = x.like(), x.like()
+    with jali.Tape(x) as tape:
+        own = x.copy()
+        by_power(y, own)
+        sees(1)
+        own.assign(y)
+        sees(2)
+        S = y.sum()
+    assert np.array_equal(tape.gradient(S)[0][...], 2 * x[...])
+    with jali.Tape(x) as tape:
+        own = x.copy()
+        sees(1)
+        by_power(z, own)
+        own.assign(z)
+        own.assign(x)
+        sees(2)
+        by_power(y, own)
+        own.assign(z)
+        S = y.sum()
+    assert np.array_equal(tape.gradient(S)[0][...], 2 * x[...])
+
+
+factor = 2.0
+
+
+@jali.site_function
+def times_factor(X: Any, w: Any, c: Any) -> None:
+    w[X] = factor * c[X]
+
+
+@jali.site_function
+def grow(X: Any, u: Any, w: Any, x: Any) -> None:
+    u[X] = 0.2 * u[X] * w[X] * x[X] + 0.1 * u[X] * u[X]
+
+
+@jali.site_function
+def half(X: Any, w: Any) -> None:
+    w[X] = 0.5 * w[X]
+
+
+@with_schedules
+def test_steps_are_not_repeated_with_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = Lattice(4, 2)
+    x, c = (filled(lattice, Real(), k) for k in range(2))
+
+    def recorded(memory: float | None, set_inside: bool = False) -> tuple[Any, Any]:
+        with jali.Tape(x, memory=memory) as tape:
+            u, w = x.copy(), x.like()
+            for k in tape.steps(30):
+                if set_inside:
+                    w[...] = 1 + 0.1 * k
+                    half(w)
+                else:
+                    times_factor(w, c)
+                grow(u, w, x)
+            S = u.norm2()
+        return tape, S
+
+    tape, S = recorded(None)
+    kept = tape.gradient(S)[0][...]
+    again, T = recorded(0.5 * tape.peak)
+    assert np.array_equal(again.gradient(T)[0][...], kept)
+    again, T = recorded(0.5 * tape.peak)
+    with monkeypatch.context() as changed:
+        changed.setattr(sys.modules[__name__], "factor", 3.0)
+        with pytest.raises(TraceError, match="times_factor would be another formula now"):
+            again.gradient(T)
+    again, T = recorded(0.5 * tape.peak, set_inside=True)
+    with pytest.raises(TraceError, match="values that are set from Python"):
+        again.gradient(T)
+
+
+@jali.site_function
+def plus(X: Any, o: Any, w: Any, a: Any) -> None:
+    o[X] = w[X] + a[X]
+
+
+@jali.site_function
+def sine_of(X: Any, u: Any, o: Any, x: Any) -> None:
+    u[X] = jali.sin(u[X] * o[X]) + 0.3 * x[X]
+
+
+@with_schedules
+@pytest.mark.parametrize("part", [0.95, 0.5])
+def test_what_repeated_steps_read_is_kept_behind_the_loop(part: float) -> None:
+    x = filled(Lattice(4, 2), Real(), 1)
+
+    def gradient(memory: float | None) -> tuple[np.ndarray, Any]:
+        with jali.Tape(x, memory=memory) as tape:
+            u, o, w = (x.copy() for _ in range(3))
+            for _ in tape.steps(40):
+                plus(o, w, x)
+                sine_of(u, o, x)
+            w.assign(u)
+            S = u.norm2()
+        return tape.gradient(S)[0][...], tape
+
+    kept, whole = gradient(None)
+    again, tape = gradient(part * whole.peak)
+    assert np.array_equal(kept, again)
+    assert tape.peak <= part * whole.peak
 
 
 def flat(found: Any) -> list[np.ndarray]:

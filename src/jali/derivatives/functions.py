@@ -382,17 +382,28 @@ def _with_copies(arguments: Any) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class GuardsOfParts:
+    """The guards of all parts of a sequence."""
+
+    parts: tuple[Any, ...]
+
+    def hold(self) -> bool:
+        """Whether all hold."""
+        return all(part.hold() for part in self.parts)
+
+
 class BoundSequence:
     """What a `BoundCall` says of itself, of all parts of a sequence."""
 
     def __init__(self, sequence: CallSequence, arguments: tuple[Any, ...]):
         self.run = sequence.run
         lattice = sequence.lattice
-        self.guards = sequence
         self._bound = [
             function._bind(domain, given, lattice, None)
             for function, domain, given in sequence.calls(arguments)
         ]
+        self.guards = GuardsOfParts(tuple(bound.guards for bound in self._bound))
 
     @property
     def stages(self) -> list[Any]:

@@ -40,7 +40,8 @@ def needing(base: Any, plan: Any, names: tuple[str, ...]) -> Callable[..., Any]:
         values = [store.value for store in found.stores] + [term.value for term in terms]
         loads = loads_of(values, {f.slot for name in plan.of for f in fields_in(own[name])})
         seeds = [(value, _any_cotangent(value, k)) for k, value in enumerate(values)]
-        roots: list[Node] = [node for _, node in pulled_back(trace.builder, seeds, loads).values()]
+        pulled = pulled_back(trace.builder, seeds, loads).values()
+        roots: list[Node] = [node for both in pulled for node in both if node is not None]
         roots += [index for load in loads for index in load.args]  # which members are read,
         roots += [term.label for term in terms if term.label is not None]  # and which entries get a term
         for store in found.stores:

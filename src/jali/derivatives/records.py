@@ -245,8 +245,11 @@ class CallRecord(Record):
 
     @functools.cached_property
     def _needed_places(self) -> Places | None:
-        """Of a loop's calls with the same fields the second one need not look at what these are."""
-        key = (self.function, self.targets, self.lattice, *map(key_of, self.arguments))
+        """What its way back needs; None, all, where what the function sees is not what it was. Of a loop's calls with the same fields the second one
+        need not look at what these are."""
+        if not self.guards.hold():
+            return None
+        key = (self.function, self.guards, self.targets, self.lattice, *map(key_of, self.arguments))
         if key not in self.known:
             self.known[key] = self._places_of_kind()
         return self.known[key]
@@ -259,7 +262,7 @@ class CallRecord(Record):
         )
         given = tuple(one for name, one in pairs if name not in sums)
         seen: dict[int, int] = {}
-        key = (self.function, of, self.lattice, *(_kind_of(one, seen) for one in given))
+        key = (self.function, self.guards, of, self.lattice, *(_kind_of(one, seen) for one in given))
         if key not in self.known:
             self.known[key] = None  # where it cannot be traced, the way back says why
             try:
@@ -278,6 +281,7 @@ class CallRecord(Record):
 
     def run_again(self, put: Callable[[Field], Field]) -> None:
         if self.writes:
+            self._check_guards()
             if self.sums is not None:
                 raise TraceError(
                     f"{self.function.__name__} writes fields and sums in one call, which is not repeated to compute values again: make two "

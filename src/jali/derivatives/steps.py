@@ -304,7 +304,8 @@ class Steps:
 
     def drop(self, value: Value) -> None:
         """Drops a value that nothing needs any more."""
-        if value in self.tape._kept and not (self.tape.is_needed(value) or self.wants(value)):
+        constant = value[0] not in self.written  # all steps that are repeated may read it
+        if value in self.tape._kept and not (constant or self.tape.is_needed(value) or self.wants(value)):
             self.tape.drop_value(value)
 
     def drop_deps(self) -> None:
@@ -377,6 +378,11 @@ class Replay:
             return
         for serial in record.reads.keys() & self.steps.written:
             self.settle(serial)
+            if self.numbers.get(serial) != record.reads[serial].number:
+                raise TraceError(
+                    f"{self.tape._fields[serial].name} has been changed in a step by something that the tape does not record, such as values that are set from Python: "
+                    f"steps that are repeated do it in site functions\n  at {record.where}"
+                )
         for serial in record.writes:
             self._forget(serial)
             value = (serial, self.numbers.get(serial, -1))

@@ -183,8 +183,11 @@ class Total:
 
     def sum(self) -> Total:
         """The sum of the numbers of an array."""
-        shape = np.shape(self.value)
-        return self._of(np.sum(self.value), (self, lambda c: np.broadcast_to(c, shape)))
+        value = self.value
+        found = (
+            value.sum() if hasattr(value, "sum") else np.sum(value)
+        )  # of numbers on a device by themselves
+        return self._of(found, (self, lambda c: np.broadcast_to(c, np.shape(value))))
 
     def __lt__(self, other: Any) -> Any:
         return self.value < value_of(other)

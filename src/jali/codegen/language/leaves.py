@@ -25,7 +25,8 @@ def is_fixed(a: Node, members: bool = False) -> bool:
     waiting, seen = [a], {a.number}
     while waiting:
         node = waiting.pop()
-        if not node.args and not described(node).everywhere and not (members and described(node).of_member):
+        kind = described(node)
+        if kind.reads or kind.draws or not (node.args or kind.everywhere or (members and kind.of_member)):
             return False
         waiting += [b for b in node.args if b.number not in seen]
         seen.update(b.number for b in node.args)
