@@ -33,9 +33,8 @@ class Steps:
         self.steps: list[list[Record]] = []
         self.numbers: list[dict[int, int]] = []  # of the values at the beginning of each step, and at the end
         self.reads: list[set[Value]] = []  # of each step
-        self.readers: dict[
-            Value, list[Record]
-        ] = {}  # calls of the loop that have a derivative, by what they read
+        # calls of the loop that have a derivative, by what they read
+        self.readers: dict[Value, list[Record]] = {}
         self.written: set[int] = set()
         self.made_inside: dict[int, str] = {}  # fields that are first seen in the loop, and where
         self.first_inside = 0  # the number of the first field that is made in the loop
@@ -326,9 +325,8 @@ class Replay:
         self.tape, self.steps = tape, steps
         self.fields: dict[int, Field] = {}
         self.numbers: dict[int, int] = {}
-        self.awaited: dict[
-            int, int
-        ] = {}  # values that a field holds when a step is repeated; the way back reads them where they are
+        # values that a field holds when a step is repeated; the way back reads them where they are
+        self.awaited: dict[int, int] = {}
 
     def field(self, serial: int) -> Field:
         """The one that stands for the memory of a field."""
